@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Optional
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
@@ -18,7 +17,7 @@ ROOT = Path(__file__).resolve().parent
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"[^>]*>")
 
 
-def outside(text: str, folder: Optional[Path] = None) -> str:
+def outside(text: str, folder: Path | None = None) -> str:
     """A Markdown page for a place without the repository: what leads nowhere there becomes text.
 
     Args:
@@ -87,7 +86,6 @@ setup(
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],
         "vaswani.export": ["*.j2"],
         "vaswani.model_folder": ["*.j2"],
-        "vaswani.paper": ["*.yaml"],
         "vaswani.planning": ["*.j2"],
     },
     # fairseq is not required here: two distributions share its folder, and installing one beside

@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 from benchmarks.demo_report import SHOWN, share
 from benchmarks.machine import machine
@@ -65,6 +66,8 @@ LETTERS = "ABCDEFGHIJ"
 SHOWN_AT = (100, 200, 400, 900, 1800)
 """Updates for which the page gives the loss."""
 PUBLISHED_SHOWN_AT = (100, 200, 400, 600)
+LONGEST_SHOWN = 72
+"""Characters of a translation that the page gives."""
 VERBS = (("average", "--last", "5"), ("generate",), ("score",))
 """The commands after ``vaswani train``; each takes the run's name as its first argument."""
 
@@ -115,7 +118,7 @@ class Demo:
         lines = self.log.read_text(encoding="utf-8").splitlines()
         return lines[-1] if done.returncode else ""
 
-    def run(self, updates: int, readable: bool) -> Dict[str, Any]:
+    def run(self, updates: int, readable: bool) -> dict[str, Any]:
         """Train, average, decode, score; returns the results."""
         more = ["model.attention_impl=readable"] * readable
         if updates:  # still saves five checkpoints
@@ -128,7 +131,7 @@ class Demo:
         for verb in () if failed else VERBS:
             failed = failed or self.vaswani(verb[0], DEMO, *verb[1:])
         folder = self.place / "runs" / DEMO
-        result: Dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
+        result: dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
         if failed:
             return {**result, "failed": failed.replace(f"{self.place}/", "")}
         translations, source_lines, reference_lines = (
@@ -156,9 +159,9 @@ class Demo:
         }
 
 
-def curves(log: Path) -> Dict[str, List[Tuple[int, float]]]:
+def curves(log: Path) -> dict[str, list[tuple[int, float]]]:
     """(update, nll in bits per token) of training and of validation."""
-    found: Dict[str, List[Tuple[int, float]]] = {"train": [], "valid": []}
+    found: dict[str, list[tuple[int, float]]] = {"train": [], "valid": []}
     names = {
         "train_inner": ("train", "num_updates", "nll_loss"),
         "valid": ("valid", "valid_num_updates", "valid_nll_loss"),
@@ -177,7 +180,7 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
     log = args.out / f"{name}.log"
     log.write_text("", encoding="utf-8")
     shutil.copytree(sources, place)
-    facts: Dict[str, Any] = {"name": name}
+    facts: dict[str, Any] = {"name": name}
     if name != RIGHT:
         if not mutants.plant(name, place):
             raise UserError(f"tests/mutants/{name}.patch no longer applies to the sources")
@@ -190,7 +193,7 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
     shutil.rmtree(place)
 
 
-def outcome(result: Dict[str, Any]) -> str:
+def outcome(result: dict[str, Any]) -> str:
     """The score, or "no score"."""
     return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
 
@@ -235,36 +238,55 @@ def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
     return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
 
 
-def symptom(result: Dict[str, Any]) -> str:
-    """The visible symptoms of a run, in Markdown."""
-    if not result:
-        return "Not run yet."
-    train, valid = (result["curves"][kind] for kind in ("train", "valid"))
-    losses = " | ".join(loss_at(train, update) for update in SHOWN_AT)
-    lines = [
-        "| training nll after " + " | ".join(f"{update:,}" for update in SHOWN_AT)
-        + " updates | validation | BLEU | exactly right |",
-        "|---" * (len(SHOWN_AT) + 3) + "|",
-    ]  # fmt: skip
-    last = f"{valid[-1][1]:.2f}" if valid else "–"
-    if "failed" in result:
-        return "\n".join([*lines, f"| {losses} | {last} | – | – |", "", f"`{result['failed']}`"])
-    lines.append(
-        f"| {losses} | {last} | {result['bleu']['score']:.2f} | {result['exact_match']:.1f}% |"
-    )
-    for example in result["examples"][:2]:
-        translations = example["translation"]
-        translations = translations if len(translations) <= 160 else translations[:160] + " …"
-        lines += ["", f"> {example['source']}<br>→ {translations or '(nothing)'}"]
-    return "\n".join(lines)
+def losses(result: dict[str, Any], updates: Sequence[int]) -> list[str]:
+    """The training loss after these updates, and the last validation loss; dashes if not run."""
+    curves = result.get("curves", {"train": [], "valid": []})
+    last = f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–"
+    return [*(loss_at(curves["train"], update) for update in updates), last]
+
+
+def scores(result: dict[str, Any]) -> list[str]:
+    """BLEU and exact matches; dashes if the run failed or is still to come."""
+    if "bleu" not in result:
+        return ["–", "–"]
+    return [f"{result['bleu']['score']:.2f}", f"{result['exact_match']:.1f}%"]
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in Markdown, the header first."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def losses_and_scores(results: dict[str, dict[str, Any]], updates: Sequence[int]) -> str:
+    """The table of these runs by their titles."""
+    first, *others = (f"{update:,}" for update in updates)
+    header = ["", f"training loss after {first}", *others]
+    header[-1] += " updates"
+    header += ["validation", "BLEU", "exactly right"]
+    rows = [[title, *losses(one, updates), *scores(one)] for title, one in results.items()]
+    return table([header, *rows])
+
+
+def translations(results: dict[str, dict[str, Any]]) -> str:
+    """The table of what each run makes of two sentences."""
+    sources = [example["source"] for example in next(iter(results.values()))["examples"][:2]]
+    rows = [["", *sources]]
+    for title, result in results.items():
+        said = [one["translation"] for one in result.get("examples", [])[:2]]
+        cells = [
+            text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + " …" for text in said
+        ]
+        rows.append([title, *(cells or [result.get("failed", "not run yet"), ""])])
+    return table(rows)
 
 
 def fill_in(page: str, out: Path) -> str:
-    """The page with the figures of each letter, and of the correct code, between their marks."""
-    names = {"right": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
-    for label, name in names.items():
-        page = put(page, label, symptom(read_json(out / f"{name}.json")))
-    return page
+    """The page with the figures of the correct code and of each letter."""
+    names = {"correct": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
+    results = {title: read_json(out / f"{name}.json") for title, name in names.items()}
+    page = put(page, "scores", losses_and_scores(results, SHOWN_AT))
+    return put(page, "translations", translations(results))
 
 
 def put(page: str, label: str, text: str) -> str:
@@ -278,25 +300,12 @@ def put(page: str, label: str, text: str) -> str:
 
 def fill_in_published(page: str, out: Path) -> str:
     """The page with the table of the bugs from published code."""
-    lines = [
-        "| bug | training nll after " + " | ".join(map(str, PUBLISHED_SHOWN_AT))
-        + " updates | validation | BLEU | exactly right |",
-        "|---" * (len(PUBLISHED_SHOWN_AT) + 4) + "|",
-    ]  # fmt: skip
-    for name in (RIGHT, *PUBLISHED):
-        result = read_json(out / f"{name}.json")
-        curves = result.get("curves", {"train": [], "valid": []})
-        losses = [loss_at(curves["train"], update) for update in PUBLISHED_SHOWN_AT]
-        losses.append(f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–")
-        score = "– | –"
-        if "bleu" in result:
-            score = f"{result['bleu']['score']:.2f} | {result['exact_match']:.1f}%"
-        title = "the correct code" if name == RIGHT else f"`{name}`"
-        lines.append(f"| {title} | {' | '.join(losses)} | {score} |")
-    return put(page, "published", "\n".join(lines))
+    results = {"the correct code": read_json(out / f"{RIGHT}.json")}
+    results |= {f"`{name}`": read_json(out / f"{name}.json") for name in PUBLISHED}
+    return put(page, "published", losses_and_scores(results, PUBLISHED_SHOWN_AT))
 
 
-def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> List[str]:
+def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> list[str]:
     """The bugs asked for, or those of the quiz (or another default).
 
     Raises:

@@ -7,8 +7,9 @@ mean something only if both records come from the same idle machine.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 from benchmarks.table import Row, markdown
 
@@ -16,7 +17,7 @@ KEYS = ("work", "batch", "varied", "value", "system")
 """What identifies a row within a benchmark."""
 
 
-def rows_of(path: str) -> Dict[Tuple[Any, ...], Row]:
+def rows_of(path: str) -> dict[tuple[Any, ...], Row]:
     """A record's rows, keyed by benchmark and ``KEYS``.
 
     Raises:
@@ -39,7 +40,7 @@ def number(value: Any) -> Any:
     return value["median"] if isinstance(value, dict) else value
 
 
-def side_by_side(old: Dict[Tuple[Any, ...], Row], new: Dict[Tuple[Any, ...], Row]) -> List[Row]:
+def side_by_side(old: dict[tuple[Any, ...], Row], new: dict[tuple[Any, ...], Row]) -> list[Row]:
     """The rows that both records have."""
     found = []
     for key in old:

@@ -3,8 +3,9 @@
 import gzip
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 from benchmarks.table import Row, median_and_range
 from vaswani.common.errors import UserError
@@ -13,8 +14,8 @@ from vaswani.experiment.training_progress import numbers
 TARGETS = (3.0, 2.6)
 """Values of validation nll in bits; the updates and seconds to reach each are reported."""
 
-Spread = Union[float, Dict[str, float]]
-Curve = Dict[int, float]
+Spread = float | dict[str, float]
+Curve = dict[int, float]
 """Update → validation nll in bits."""
 
 
@@ -29,16 +30,16 @@ class Group(NamedTuple):
     """Training runs that differ only in the seed, and tokens per second of one run by itself."""
 
     label: str
-    logs: List[Log]
-    speed: Optional[float]
+    logs: list[Log]
+    speed: float | None
 
-    def seconds_per_update(self) -> Optional[float]:
+    def seconds_per_update(self) -> float | None:
         """From the record's speed; None without a record."""
         tokens = statistics.mean(log.tokens for log in self.logs)
         return tokens / self.speed if self.speed else None
 
 
-def logged(line: str) -> Dict[str, Any]:
+def logged(line: str) -> dict[str, Any]:
     """The numbers in a line of a log, after whatever comes before them; empty if it has none."""
     try:
         stats = json.loads(line[line.index("{") :])
@@ -55,7 +56,7 @@ def read_log(path: Path) -> Log:
     """
     path = path / "train.jsonl" if path.is_dir() else path
     curve: Curve = {}
-    tokens: List[float] = []
+    tokens: list[float] = []
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8", errors="replace") as stream:
@@ -74,12 +75,12 @@ def read_log(path: Path) -> Log:
     return Log(dict(sorted(curve.items())), statistics.mean(tokens))
 
 
-def updates_to(target: float, curve: Curve) -> Optional[float]:
+def updates_to(target: float, curve: Curve) -> float | None:
     """The update at which a curve first falls to ``target``, interpolated between validations.
 
     None if it never does; the first validation's update if that is below already.
     """
-    before: Optional[Tuple[int, float]] = None
+    before: tuple[int, float] | None = None
     for update, nll in curve.items():
         if nll <= target:
             if before is None:
@@ -121,13 +122,13 @@ def row_of(group: Group) -> Row:
     return row
 
 
-def curve_of(group: Group) -> Dict[int, Spread]:
+def curve_of(group: Group) -> dict[int, Spread]:
     """Update → nll over the seeds, for updates at which all of them were validated."""
     common = set.intersection(*(set(log.curve) for log in group.logs))
     return {u: over_seeds([log.curve[u] for log in group.logs]) for u in sorted(common)}
 
 
-def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
+def curve_rows(groups: Sequence[Group], most: int = 25) -> list[Row]:
     """A column for each group, a row for each update; evenly thinned to at most ``most`` rows."""
     curves = {group.label: curve_of(group) for group in groups}
     updates = sorted({update for curve in curves.values() for update in curve})
@@ -139,7 +140,7 @@ def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
     ]
 
 
-def in_two_decimals(value: Optional[Spread]) -> str:
+def in_two_decimals(value: Spread | None) -> str:
     """Bits with two decimals, which the table's three significant figures do not always give."""
     if isinstance(value, dict):
         return f"{value['median']:.2f} ({value['min']:.2f}–{value['max']:.2f})"

@@ -1,8 +1,9 @@
 """Decoding speed: the same weights, the same sentences, beam 4, in fairseq's model and in ours."""
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, convert_to_ctranslate2
 from benchmarks.systems import KEEPS_MEMORY, OURS, REFERENCES, THEIRS, TUNED, measurable, size_flags
@@ -10,7 +11,7 @@ from benchmarks.table import Row, compare, markdown
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
 
-SYSTEMS: Dict[str, Dict[str, str]] = {
+SYSTEMS: dict[str, dict[str, str]] = {
     "fairseq": {"task": "translation", "model": "fairseq"},
     f"fairseq{TUNED}": {"task": "translation", "model": "fairseq"},
     "ours, fairseq's generator": {"task": "translation", "model": "ours"},
@@ -30,7 +31,7 @@ class Configuration(NamedTuple):
         return f"{self.threads} × {self.workers}"
 
 
-def configurations(device: str, cores: int) -> List[Configuration]:
+def configurations(device: str, cores: int) -> list[Configuration]:
     """All cores on one batch, one core alone, one worker per core; on a GPU, only the first."""
     tried = [Configuration(cores, 1), Configuration(1, 1), Configuration(1, cores)]
     return list(dict.fromkeys(tried if device == "cpu" else tried[:1]))
@@ -48,14 +49,14 @@ class Team:
     def __init__(
         self,
         make: Callable[..., Any],
-        options: Dict[str, Any],
+        options: dict[str, Any],
         cores: int,
         variables: Mapping[str, str] = {},
     ) -> None:
         environment = {"OMP_NUM_THREADS": str(cores), **variables}
         self.workers = [Worker(make, options, environment) for _ in range(cores)]
 
-    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+    def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
         """See :func:`all_at_once`."""
         workers = self.workers[: how.workers]
         for share, worker in enumerate(workers):
@@ -81,7 +82,7 @@ class Peer:
         reader: a process that has the sentences
     """
 
-    def __init__(self, options: Dict[str, Any], tried: List[Configuration], reader: Worker) -> None:
+    def __init__(self, options: dict[str, Any], tried: list[Configuration], reader: Worker) -> None:
         self.reader = reader
         words, eos = reader.ask("target_words")
         options = {**options, "words": words, "eos": eos}
@@ -92,7 +93,7 @@ class Peer:
             for how in tried
         }
 
-    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+    def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
         """See :func:`all_at_once`."""
         self.workers[how].tell("prepare", size, self.reader.ask("texts", count))
         return all_at_once([self.workers[how]])
@@ -107,7 +108,7 @@ class Peer:
             worker.end()
 
 
-def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
+def all_at_once(workers: list[Worker]) -> dict[str, Any]:
     """Let processes that were told to prepare translate, once all of them are ready.
 
     Returns:
@@ -117,7 +118,7 @@ def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
         worker.answer()
     for worker in workers:
         worker.tell("translate")
-    parts: List[Translated] = [worker.answer() for worker in workers]
+    parts: list[Translated] = [worker.answer() for worker in workers]
     found = {number: words for part in parts for number, words in part.hypotheses.items()}
     return {
         "seconds": max(p.ended for p in parts) - min(p.begun for p in parts),
@@ -126,13 +127,13 @@ def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
     }
 
 
-def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict[str, Any]:
+def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> dict[str, Any]:
     """Rows of tokens per second by batch size, and how many hypotheses equal fairseq's."""
     count = 1000 if full else 200
     tried = configurations(device, cores)
     teams = start_systems(device, data, checkpoint, count, tried)
-    rows: List[Row] = []
-    swept_rows: List[Row] = []
+    rows: list[Row] = []
+    swept_rows: list[Row] = []
     for size, of in ((1, 20), (32, count), (128, count), (count, count)):
         fitting = [how for how in tried if how.workers <= math.ceil(of / size)]
         best, speeds = sweep(teams, fitting, size, of)
@@ -152,13 +153,13 @@ def start_systems(
     data: str,
     checkpoint: str,
     count: int,
-    tried: List[Configuration],
+    tried: list[Configuration],
     peers: bool = True,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The processes of all systems; ``peers``: with CTranslate2, if it is installed."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in tried)
-    teams: Dict[str, Any] = {
+    teams: dict[str, Any] = {
         name: Team(
             Decoding, {**common, **options}, most, KEEPS_MEMORY if name.endswith(TUNED) else {}
         )
@@ -178,8 +179,8 @@ def start_systems(
 
 
 def sweep(
-    teams: Dict[str, Any], tried: List[Configuration], size: int, count: int
-) -> Tuple[Dict[str, Configuration], List[Row]]:
+    teams: dict[str, Any], tried: list[Configuration], size: int, count: int
+) -> tuple[dict[str, Configuration], list[Row]]:
     """Each system's fastest configuration in one round at one batch size, and all speeds."""
     best, rows = {}, []
     for name, team in teams.items():
@@ -196,10 +197,10 @@ def sweep(
 
 
 def compare_systems(
-    teams: Dict[str, Any], best: Dict[str, Configuration], size: int, count: int, rounds: int
-) -> List[Row]:
+    teams: dict[str, Any], best: dict[str, Configuration], size: int, count: int, rounds: int
+) -> list[Row]:
     """One row for each system at one batch size."""
-    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in teams}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
         for name, how in best.items():
             found[name].append(teams[name].translate(how, size, count))
@@ -257,7 +258,7 @@ def train_checkpoint(
     return str(path)
 
 
-def agreement(ours: Sentences, theirs: Sentences, scorer: Any) -> Tuple[float, float]:
+def agreement(ours: Sentences, theirs: Sentences, scorer: Any) -> tuple[float, float]:
     """The share of identical hypotheses, and the largest score gap of the others (0 if none)."""
     other = [n for n, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     share = 1 - len(other) / len(ours)

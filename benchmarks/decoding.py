@@ -2,15 +2,16 @@
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.common.environment import peak_megabytes
 
 BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
 
-Sentences = List[List[int]]
+Sentences = list[list[int]]
 
 
 class Translated(NamedTuple):
@@ -21,7 +22,7 @@ class Translated(NamedTuple):
 
     begun: float
     ended: float
-    hypotheses: Dict[int, List[int]]
+    hypotheses: dict[int, list[int]]
 
 
 class Decoding:
@@ -73,13 +74,13 @@ class Decoding:
         numbers = list(range(min(sentences, len(dataset))))
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
-    def texts(self, count: int) -> List[List[str]]:
+    def texts(self, count: int) -> list[list[str]]:
         """The first ``count`` sentences as words, without the EOS."""
         dataset, words = self.task.dataset("test"), self.task.source_dictionary
         numbers = range(min(count, len(dataset)))
         return [[words[t] for t in dataset[n]["source"].tolist()[:-1]] for n in numbers]
 
-    def target_words(self) -> Tuple[List[str], int]:
+    def target_words(self) -> tuple[list[str], int]:
         """The target dictionary, and the number of its EOS."""
         words = self.task.target_dictionary
         return list(words.symbols), words.eos()
@@ -102,7 +103,7 @@ class Decoding:
 
     def translate(self) -> Translated:
         """Translate what was prepared."""
-        found: Dict[int, List[int]] = {}
+        found: dict[int, list[int]] = {}
         self.synchronise()
         begun = time.perf_counter()
         for sample in self.samples:
@@ -112,7 +113,7 @@ class Decoding:
         self.synchronise()
         return Translated(begun, time.perf_counter(), found)
 
-    def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> List[float]:
+    def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> list[float]:
         """log P / length of each hypothesis, in float64: the value that beam search compares."""
         import torch
 
@@ -163,7 +164,7 @@ class CTranslate2:
         precision: str,
         threads: int,
         workers: int,
-        words: List[str],
+        words: list[str],
         eos: int,
     ) -> None:
         import ctranslate2
@@ -178,7 +179,7 @@ class CTranslate2:
             inter_threads=workers,
         )
 
-    def prepare(self, size: int, texts: List[List[str]]) -> None:
+    def prepare(self, size: int, texts: list[list[str]]) -> None:
         """Set the sentences, which CTranslate2 sorts by length and batches by ``size``."""
         self.size, self.texts = size, texts
 
@@ -201,19 +202,16 @@ class CTranslate2:
 
 def configuration(task: str, data: str) -> Any:
     """fairseq's configuration for a task and beam search."""
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
+    from vaswani.experiment.fairseq_config import with_defaults
 
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
-
-    load_plugin()
-    given = {
-        "task": {"_name": task, "data": data},
-        "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
-        "scoring": {"_name": "bleu"},
-        "model": {},
-    }
-    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+    return with_defaults(
+        {
+            "task": {"_name": task, "data": data},
+            "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
+            "scoring": {"_name": "bleu"},
+            "model": {},
+        }
+    )
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:

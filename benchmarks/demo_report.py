@@ -18,7 +18,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
@@ -39,7 +39,7 @@ _GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
 _GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
-def report(name: str, stages: Dict[str, float]) -> None:
+def report(name: str, stages: dict[str, float]) -> None:
     """Print the report; leave report.txt, report.json and attention.png in RUN/eval.
 
     Args:
@@ -100,7 +100,7 @@ def is_of_a_report(path: Path) -> bool:
     return is_report(path.with_name(FILES[0]), "exact_match", "nearest_training_sentence_bleu")
 
 
-def scores_and_data(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
+def scores_and_data(folder: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
     """The scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
@@ -122,13 +122,13 @@ def share(truths: Any) -> float:
     return round(100.0 * sum(values) / len(values), 1)
 
 
-def number_rows(path: Path) -> List[Tuple[int, str]]:
+def number_rows(path: Path) -> list[tuple[int, str]]:
     """(sentence, from 0; the number as the target must show it) for every number in the test."""
     rows = [line.split("\t") for line in list(read_lines(path))[1:]]
     return [(int(row[0]) - 1, row[2]) for row in rows]
 
 
-def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float:
+def numbers_right(rows: list[tuple[int, str]], translations: list[str]) -> float:
     """The share of the test's numbers that the translations contain, in percent."""
     return share(has_number(number, translations[sentence]) for sentence, number in rows)
 
@@ -145,13 +145,13 @@ def has_number(surface: str, text: str) -> bool:
     return False
 
 
-def nearest(source_lines: List[str], known: List[str]) -> List[int]:
+def nearest(source_lines: list[str], known: list[str]) -> list[int]:
     """For each sentence, the known one with the largest Dice coefficient of their word sets.
 
     Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no known sentence
     has count only towards the size of the sentence asked about.
     """
-    bits: Dict[str, int] = {}
+    bits: dict[str, int] = {}
     for line in known:
         for word in line.split():
             bits.setdefault(word, 1 << len(bits))
@@ -168,7 +168,7 @@ def nearest(source_lines: List[str], known: List[str]) -> List[int]:
     return closest
 
 
-def word_mask(line: str, bits: Dict[str, int]) -> int:
+def word_mask(line: str, bits: dict[str, int]) -> int:
     """The set of a sentence's known words, as a bit mask."""
     result = 0
     for word in line.split():
@@ -177,7 +177,7 @@ def word_mask(line: str, bits: Dict[str, int]) -> int:
 
 
 def nearest_bleu(
-    source_lines: List[str], reference_lines: List[str], sources: List[str], targets: List[str]
+    source_lines: list[str], reference_lines: list[str], sources: list[str], targets: list[str]
 ) -> float:
     """BLEU of answering each sentence with the translation of the nearest training sentence."""
     from sacrebleu.metrics import BLEU
@@ -186,7 +186,7 @@ def nearest_bleu(
     return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
 
 
-def read_training(folder: Path) -> Dict[str, Any]:
+def read_training(folder: Path) -> dict[str, Any]:
     """Updates, seconds and seed of a finished training, and what it ran on; UserError if it is not.
 
     The seconds are those of all its starts, the command and the machine those of the last.
@@ -217,7 +217,7 @@ def draw_attention(path: Path, checkpoint: str, source: str, translation: str) -
     draw(path, weights[-1], (rows, columns), "Cross-attention of the last decoder layer")
 
 
-def summary(report: Dict[str, Any]) -> List[str]:
+def summary(report: dict[str, Any]) -> list[str]:
     """The figures."""
     training, copied = report["training"], report["nearest_training_sentence_bleu"]
     return [
@@ -232,15 +232,15 @@ def summary(report: Dict[str, Any]) -> List[str]:
     ]
 
 
-def stage_lines(seconds: Dict[str, float]) -> List[str]:
+def stage_lines(seconds: dict[str, float]) -> list[str]:
     """A line with what each stage took, starting the programs included; none if it is not known."""
     listed = ", ".join(f"{stage} {value:.0f} s" for stage, value in seconds.items())
     return [f"stages: {listed}; in all {sum(seconds.values()):.0f} s"] if listed else []
 
 
 def examples(
-    source_lines: List[str], reference_lines: List[str], translations: List[str]
-) -> List[str]:
+    source_lines: list[str], reference_lines: list[str], translations: list[str]
+) -> list[str]:
     """Five evenly spaced test sentences, right or wrong."""
     lines = []
     for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
@@ -253,7 +253,7 @@ def examples(
     return lines
 
 
-def locations(folder: Path, data: Path, picture: Path) -> List[str]:
+def locations(folder: Path, data: Path, picture: Path) -> list[str]:
     """Where everything is."""
     return [
         f"text, tokens, BPE, binary   {data}",
@@ -263,7 +263,7 @@ def locations(folder: Path, data: Path, picture: Path) -> List[str]:
     ]
 
 
-def main(words: List[str]) -> None:
+def main(words: list[str]) -> None:
     """Report on a run; ends with one line if it cannot."""
     stages = dict(word.split("=") for word in words[1:])
     try:

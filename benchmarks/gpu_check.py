@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any
 
 from benchmarks import decode
 from benchmarks.machine import machine, peak_flops, precisions
@@ -36,7 +37,7 @@ from vaswani.common.files import atomic_write
 
 #: torch's own switch, from outside
 TF32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
-SYSTEMS: Dict[str, Dict[str, Any]] = {
+SYSTEMS: dict[str, dict[str, Any]] = {
     **{name: system for name, system in TRAINED.items() if not name.endswith(TUNED)},
     **TRAINED_ON_GPU,
     "fairseq, TF32": {**TRAINED["fairseq"], "environment": TF32},
@@ -53,7 +54,7 @@ ROUNDS, KERNELS = 3, 12
 class Checked(Training):
     """A training that also says where its time goes."""
 
-    def kernels(self) -> Dict[str, float]:
+    def kernels(self) -> dict[str, float]:
         """The kernels (on a CPU: operators) that take most of an update, with milliseconds."""
         from torch.profiler import ProfilerActivity, profile
 
@@ -75,15 +76,15 @@ class Checked(Training):
         return peak_flops(self.device, precision, threads)
 
 
-def training(device: str, data: str, threads: int, folder: Path) -> Dict[str, Any]:
+def training(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
     """Every system, one after the other, so that a GPU has to hold one alone."""
     size, max_tokens, updates, *_ = WORK[device]
     flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
     flags += ["--num-workers", "0" if device == "cpu" else "2"]
-    peaks: Dict[str, float] = {}
-    found: Dict[str, List[Dict[str, Any]]] = {}
-    more: Dict[str, Row] = {}
-    failed: Dict[str, str] = {}
+    peaks: dict[str, float] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    more: dict[str, Row] = {}
+    failed: dict[str, str] = {}
     for name, system in measurable(SYSTEMS, device).items():
         if device == "cpu" and "--compile" in system["flags"]:
             continue  # compiling takes minutes there
@@ -117,13 +118,13 @@ def training(device: str, data: str, threads: int, folder: Path) -> Dict[str, An
     return {"work": work, "failed": failed, **figures}
 
 
-def decoding(device: str, data: str, threads: int, folder: Path) -> Dict[str, Any]:
+def decoding(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
     """Our beam search and fairseq's with the same weights, 1, 32 and 128 sentences at a time."""
     *_, updates, size, count = WORK[device]
     checkpoint = decode.train_checkpoint(folder, data, device, threads, size, updates)
     how = decode.Configuration(threads, 1)
     teams = decode.start_systems(device, data, checkpoint, count, [how], peers=False)
-    rows: List[Row] = []
+    rows: list[Row] = []
     for batch in (1, 32, 128):
         for team in teams.values():
             team.translate(how, batch, min(batch, count))  # the first time is slow
@@ -135,14 +136,14 @@ def decoding(device: str, data: str, threads: int, folder: Path) -> Dict[str, An
     return {"work": f"{size}, {updates} updates", "rows": rows}
 
 
-def resuming(device: str, data: str, threads: int, folder: Path) -> Dict[str, Any]:
+def resuming(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
     """200 updates, stopped in the middle and continued, beside 200 that were not stopped."""
     from transformer_plugin.checkpoints import load_checkpoint
 
     last = 200 if device == "cuda" else 4
     changes = [f"task.data={data}", f"checkpoint.save_interval_updates={last // 2}"]
     changes += ["model.precision=bf16", *(["common.cpu=true"] if device == "cpu" else [])]
-    said: List[str] = []
+    said: list[str] = []
     for run, until in (("resumed", last // 2), ("resumed", last), ("whole", last)):
         words = [f"optimization.max_update={until}", f"run={folder / run}"]
         command = [sys.executable, "-m", "vaswani", "train", "demo_en_de", *changes, *words]
@@ -160,14 +161,14 @@ def resuming(device: str, data: str, threads: int, folder: Path) -> Dict[str, An
     return {"work": "demo_en_de", "rows": [row], "said": said}
 
 
-SECTIONS: Dict[str, Callable[[str, str, int, Path], Dict[str, Any]]] = {
+SECTIONS: dict[str, Callable[[str, str, int, Path], dict[str, Any]]] = {
     "training": training,
     "decoding": decoding,
     "resuming": resuming,
 }
 
 
-def report(facts: Dict[str, Any], results: Dict[str, Any]) -> str:
+def report(facts: dict[str, Any], results: dict[str, Any]) -> str:
     """The record as Markdown."""
     name = facts["cpu"] if facts["device"] == "cpu" else ", ".join(facts["gpus"])
     versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
@@ -209,7 +210,7 @@ def main(argv: Sequence[str]) -> int:
     facts.update(data=data, threads_used=threads, precisions=precisions(args.device))
     path = Path(args.out) / record_name(facts, ["gpu_check"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    results: Dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, section in SECTIONS.items():
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -42,13 +42,15 @@ import json
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
+from benchmarks import heads_figures
 from benchmarks.demo_report import share
 from benchmarks.heads_text import (
     FILE,
@@ -65,12 +67,11 @@ from benchmarks.heads_weights import ATTENTION, LOOP, Cut, Read, read, right, we
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from benchmarks.small_table import save
-from vaswani.attention_page.maps import Unit, head_weights
+from vaswani.attention_page.maps import head_weights
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import STATISTICS
-from vaswani.paper import figures
 from vaswani_transformer import Transformer, Vocabulary
 
 RUNS, SEEDS = Path("runs/heads"), 3
@@ -91,7 +92,7 @@ def trained(seed: int, types: Vocabulary) -> Transformer:
         run.mkdir(parents=True, exist_ok=True)
         pairs = [(types.encode(s.source), types.encode(s.target)) for s in training_text(seed)]
         begun = time.process_time()
-        kept: deque[Dict[str, Tensor]] = deque(maxlen=LOOP["AVERAGED"])
+        kept: deque[dict[str, Tensor]] = deque(maxlen=LOOP["AVERAGED"])
         with open(run / STATISTICS, "w", encoding="utf-8") as log:
             for update, loss in LOOP["train"](model, pairs):
                 if update % LOOP["CHECKPOINT_EVERY"] == 0:
@@ -113,7 +114,7 @@ def trained(seed: int, types: Vocabulary) -> Transformer:
 # ---- what is found -----------------------------------------------------------------------------
 
 
-def best_head(orders: Sequence[Any]) -> Tuple[int, int]:
+def best_head(orders: Sequence[Any]) -> tuple[int, int]:
     """The layer and head of the greatest mean difference, in the order where it is smaller.
 
     Args:
@@ -131,7 +132,7 @@ def p_value(differences: Any) -> float:
     return float((1 + as_high) / (1 + EXCHANGES))
 
 
-def changes(model: Any, types: Vocabulary, said: List[Content]) -> Dict[str, float]:
+def changes(model: Any, types: Vocabulary, said: list[Content]) -> dict[str, float]:
     """The per cent in which the word changes when a noun does, in the source and what is written.
 
     Where the German subject is said before the word also with only one of the two changed.
@@ -161,7 +162,7 @@ def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read], phrase: b
     choosing, testing = (
         [weights(model, text, phrase) for text in texts] for texts in (chosen, tested)
     )
-    found: Dict[str, Any] = {attention: {} for attention in ATTENTION}
+    found: dict[str, Any] = {attention: {} for attention in ATTENTION}
     for attention, orders in found.items():
         there = [each[attention] for each in choosing if attention in each]
         for order, chooses, tests in zip(ORDERS, choosing, testing, strict=True):
@@ -175,7 +176,7 @@ def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read], phrase: b
     return {attention: orders for attention, orders in found.items() if orders}
 
 
-def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> Dict[str, Any]:
+def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[str, Any]:
     """The per cent still right without weights on a noun, by what is cut and by noun.
 
     Args:
@@ -183,17 +184,17 @@ def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> Dict[s
     """
 
     def still_right(role: str, orders: Sequence[Sequence[Cut]]) -> float:
-        hits: List[bool] = []
+        hits: list[bool] = []
         for text, cuts in zip(texts, orders, strict=True):
             with without(model, text, role, cuts):
                 hits += right(model, text).tolist()
         return share(hits)
 
-    def best(attention: str, found: Any, whole: bool) -> List[List[Cut]]:
+    def best(attention: str, found: Any, whole: bool) -> list[list[Cut]]:
         heads = [found[attention].get(order) for order in ORDERS]
         return [[Cut(attention, h["layer"], h["head"], whole)] if h else [] for h in heads]
 
-    cuts: Dict[str, List[List[Cut]]] = {"nothing": [[], []]}
+    cuts: dict[str, list[list[Cut]]] = {"nothing": [[], []]}
     for attention in noun:
         cuts[f"{attention}, best head, noun"] = best(attention, noun, False)
         cuts[f"{attention}, best head, phrase"] = best(attention, phrase, True)
@@ -206,7 +207,7 @@ def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> Dict[s
     }
 
 
-def measured(seed: int) -> Dict[str, Any]:
+def measured(seed: int) -> dict[str, Any]:
     """A training's figures, after training if need be."""
     types = vocabulary()
     model = trained(seed, types)
@@ -240,7 +241,7 @@ def measured(seed: int) -> Dict[str, Any]:
 # ---- the record --------------------------------------------------------------------------------
 
 
-def rows(columns: Sequence[str], table: Iterable[Sequence[str]]) -> List[str]:
+def rows(columns: Sequence[str], table: Iterable[Sequence[str]]) -> list[str]:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *table]
     return [f"| {' | '.join(line)} |" for line in lines]
@@ -252,7 +253,7 @@ def of_seeds(runs: Iterable[Any], *keys: str) -> str:
     return ", ".join(format(value, "g") for value in found) if "–" not in found else "–"
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's three tables: a figure for each seed."""
     runs = record["rows"]["ours"]["runs"]
     kinds = {kind: [run["kinds"][kind] for run in runs] for kind in FILE["orders"]}
@@ -291,7 +292,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     ]  # fmt: skip
 
 
-def head_cell(orders: Dict[str, Any]) -> str:
+def head_cell(orders: dict[str, Any]) -> str:
     """A seed's heads in words."""
     return "; ".join(
         f"{one['layer'] + 1}.{one['head'] + 1}: {one['subject']:.2f}, {one['distractor']:.2f}"
@@ -300,49 +301,45 @@ def head_cell(orders: Dict[str, Any]) -> str:
     )
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
-    """Figure 4 for each seed: the head that looks at the subject most, in any attention."""
-    from matplotlib.figure import Figure
-
-    runs, types = record["rows"]["ours"]["runs"], vocabulary()
-    picture = Figure(figsize=(4.2 * len(runs), 3.6), layout="constrained")
-    for axis, run in zip(picture.subplots(1, len(runs), squeeze=False)[0], runs, strict=True):
-        heads = run["kinds"]["pronoun"]["phrase"]
-        attention = max(heads, key=lambda name: heads[name]["near"]["subject"])
-        layer, head = heads[attention]["near"]["layer"], heads[attention]["near"]["head"]
-        one = sentence(drawn("pronoun", "near", 1, True, TEST)[0])
-        maps = head_weights(
-            trained(run["seed"], types), types.encode(one.source), types.encode(one.target)
-        )
-        looking = one.source if attention == "encoder" else one.target
-        word = one.at.word if attention == "encoder" else one.said.word
-        for x, words, side in ((-0.02, looking, "right"), (1.02, one.source, "left")):
-            for place, text in enumerate([*words, "(end)"]):
-                axis.text(x, -place, text, ha=side, va="center", fontsize=8)
-        for row, line in enumerate(maps[attention][layer, head]):
-            for column, weight in enumerate(line):
-                shown = min(1.0, float(weight)) * (1 if row == word else 0.25)
-                axis.plot([0, 1], [-row, -column], color="C3" if row == word else "C7", alpha=shown)
-        axis.set_title(f"seed {run['seed']}: {attention}, layer {layer + 1}, head {head + 1}")
-        axis.set_xlim(-0.9, 1.9)
-        axis.axis("off")
-    picture.savefig(path, dpi=110)
+def panel(
+    seed: int, kind: str, order: str, attention: str, layer: int, heads: Sequence[int] | None = None
+) -> heads_figures.Panel:
+    """A sentence of the test with a seed's heads of a layer, all of them if none are given."""
+    types, one = vocabulary(), sentence(drawn(kind, order, 1, True, TEST)[0])
+    maps = head_weights(trained(seed, types), types.encode(one.source), types.encode(one.target))
+    weights, source = maps[attention][layer], [*one.source, "(end)"]
+    words, word = [*one.target, "(end)"], one.said.word
+    if attention == "encoder":
+        words, word = source, one.at.word
+    title, subject = f"seed {seed}: {attention}, layer {layer + 1}", one.at.subject[-1]
+    chosen = heads or list(range(len(weights)))
+    return heads_figures.Panel(title, words, source, weights, chosen, word, subject)
 
 
-def draw_figures(folder: Path, seed: int) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
+    """For each seed the head that looks from the pronoun at its subject most, in any attention."""
+    panels = []
+    for run in record["rows"]["ours"]["runs"]:
+        found = run["kinds"]["pronoun"]["phrase"]
+        attention = max(found, key=lambda name: found[name]["near"]["subject"])
+        best = found[attention]["near"]
+        one = panel(run["seed"], "pronoun", "near", attention, best["layer"], [best["head"]])
+        panels += [one._replace(word=None, partner=None), one]
+    heads_figures.draw(path, panels)
+
+
+def draw_figures(folder: Path, run: dict[str, Any]) -> None:
     """The paper's Figures 3 to 5 of a seed's encoder, on sentences of the test."""
-    types = vocabulary()
-    model, found = trained(seed, types), []
-    for name, kind in (("distant", "verb after its subject"), ("antecedent", "pronoun")):
-        for said in drawn(kind, "near", 40, True, TEST):
-            one = sentence(said)
-            units = [Unit(text, n, n) for n, text in enumerate([*one.source, "(end)"])]
-            maps = head_weights(model, types.encode(one.source), types.encode(one.target))
-            subject = [one.at.subject[-1]]
-            text, weights = " ".join(one.source), maps["encoder"]
-            found.append(figures.Pair(name, text, units, one.at.word, subject, weights))
-    folder.mkdir(exist_ok=True)
-    figures.draw(folder, found, figures.means(found))
+    kind = "verb after its subject"
+    best = run["kinds"][kind]["phrase"]["encoder"]
+    panels = [panel(run["seed"], kind, order, "encoder", best[order]["layer"]) for order in ORDERS]
+    heads_figures.draw(folder / "figure3.png", panels)
+    best = run["kinds"]["pronoun"]["phrase"]["encoder"]["near"]
+    one = panel(run["seed"], "pronoun", "near", "encoder", best["layer"], [best["head"]])
+    whole = one._replace(word=None, partner=None)
+    heads_figures.draw(folder / "figure4.png", [whole, one])
+    different = heads_figures.least_alike(whole.weights)
+    heads_figures.draw(folder / "figure5.png", [whole._replace(heads=[head]) for head in different])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -371,7 +368,8 @@ def main(arguments: Sequence[str]) -> int:
     save(args.out, record, "Heads that find a distant word", lines_of(record), draw)
     for run in runs:
         folder = args.out / record_name(facts, ["heads"])
-        draw_figures(folder / f"seed{run['seed']}", run["seed"])
+        (folder / f"seed{run['seed']}").mkdir(exist_ok=True)
+        draw_figures(folder / f"seed{run['seed']}", run)
     return 0
 
 

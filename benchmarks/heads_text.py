@@ -1,8 +1,9 @@
 """The English and German sentences of heads.py, from the words in heads.yaml."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 import yaml
 
@@ -30,14 +31,14 @@ class Content(NamedTuple):
     subject_is_plural: bool
     distractor_is_plural: bool
     #: before subject, distractor and place
-    adjectives: List[List[List[str]]]
-    place: List[str]
-    inside: List[str]
-    beside: List[str]
-    adverb: List[str]
-    verb: List[str]
+    adjectives: list[list[list[str]]]
+    place: list[str]
+    inside: list[str]
+    beside: list[str]
+    adverb: list[str]
+    verb: list[str]
     #: empty: the verb is in the past tense
-    modal: List[str]
+    modal: list[str]
 
 
 class Places(NamedTuple):
@@ -54,11 +55,11 @@ class Sentence(NamedTuple):
     ``forms``: of the word in the target, the right one and the other.
     """
 
-    source: List[str]
-    target: List[str]
+    source: list[str]
+    target: list[str]
     at: Places
     said: Places
-    forms: Tuple[str, str]
+    forms: tuple[str, str]
 
 
 def content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
@@ -68,7 +69,7 @@ def content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
         feminine = dice.random() < 0.5
         return dice.choice([n for n in those if (n < HALF) == feminine])
 
-    def allowed(name: str) -> List[int]:
+    def allowed(name: str) -> list[int]:
         numbers = range(len(WORDS[name]))
         return [n for n in numbers if ((subject + n) % HELD_OUT == 0) == test]
 
@@ -102,7 +103,7 @@ def swapped(said: Content, role: str) -> Content:
     return said._replace(distractor_is_plural=not said.distractor_is_plural)
 
 
-def english(said: Content) -> Dict[str, str]:
+def english(said: Content) -> dict[str, str]:
     """The phrases, by their names in heads.yaml."""
     before = [" ".join(adjective[0] for adjective in some) for some in said.adjectives]
     subject, distractor = WORDS["nouns"][said.subject], WORDS["nouns"][said.distractor]
@@ -119,7 +120,7 @@ def english(said: Content) -> Dict[str, str]:
     }
 
 
-def german(said: Content) -> Dict[str, str]:
+def german(said: Content) -> dict[str, str]:
     """The phrases, by their names in heads.yaml."""
     ending = "en" if said.subject_is_plural else "e"
     before = [
@@ -157,10 +158,10 @@ def sentence(said: Content) -> Sentence:
     return Sentence(source, target, at, places, forms)
 
 
-def laid_out(order: str, phrases: Dict[str, str], word: str) -> Tuple[List[str], Places]:
+def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
     """The words of the phrases, and where they stand."""
-    words: List[str] = []
-    places: Dict[str, range] = {}
+    words: list[str] = []
+    places: dict[str, range] = {}
     for name in order.split():
         start = len(words)
         words += phrases[name].split()
@@ -168,13 +169,13 @@ def laid_out(order: str, phrases: Dict[str, str], word: str) -> Tuple[List[str],
     return [*words, "."], Places(places[word][0], places["subject"], places["distractor"])
 
 
-def drawn(kind: str, order: str, count: int, test: bool, seed: int) -> List[Content]:
+def drawn(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:
     """Sentences of a kind and order."""
     dice = random.Random(f"{kind} {order} {test} {seed}")
     return [content(kind, order, test, dice) for _ in range(count)]
 
 
-def training_text(seed: int) -> List[Sentence]:
+def training_text(seed: int) -> list[Sentence]:
     """Half with pronouns, half with verbs of both kinds; each order as often as the other."""
     shares = {kind: SENTENCES // (4 if kind == "pronoun" else 8) for kind in FILE["orders"]}
     return [

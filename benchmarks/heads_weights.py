@@ -5,8 +5,9 @@ Shape letters: B sentences, N layers, H heads.
 
 import contextlib
 import runpy
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -26,16 +27,16 @@ class Read(NamedTuple):
 
     source: Tensor
     shifted: Tensor
-    sentences: List[Sentence]
+    sentences: list[Sentence]
     #: ids of the two forms, the right one first [B, 2]
     forms: Tensor
 
 
 def read(
     types: Vocabulary,
-    sentences: List[Sentence],
-    source: Optional[List[Sentence]] = None,
-    written: Optional[List[Sentence]] = None,
+    sentences: list[Sentence],
+    source: list[Sentence] | None = None,
+    written: list[Sentence] | None = None,
 ) -> Read:
     """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
     sources = [types.encode(one.source) for one in source or sentences]
@@ -56,7 +57,7 @@ def right(model: nn.Module, text: Read) -> Any:
 
 def row_and_columns(
     attention: str, one: Sentence, role: str, phrase: bool
-) -> Optional[Tuple[int, List[int]]]:
+) -> tuple[int, list[int]] | None:
     """Where the weights from the word on a noun, or its phrase, are; None if it is not yet written.
 
     Row t of the decoder writes word t; it has read the end of sentence and the words before t.
@@ -71,7 +72,7 @@ def row_and_columns(
     return row, columns
 
 
-def weights(model: Any, text: Read, phrase: bool = False) -> Dict[str, Any]:
+def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
     """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
 
     Without the decoder's where the nouns are not yet written.
@@ -97,8 +98,8 @@ class Cut(NamedTuple):
     """Which weights on a noun are set to zero; None: of all layers and heads."""
 
     attention: str
-    layer: Optional[int] = None
-    head: Optional[int] = None
+    layer: int | None = None
+    head: int | None = None
     #: on its whole phrase
     phrase: bool = False
     #: from all words but itself, not only from the word
@@ -126,7 +127,7 @@ def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
     """What changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
-    def hook(module: Any, given: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    def hook(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         rows, keys = given[0].size(1), given[place - 1].size(1)
         shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
         heads = slice(None) if cut.head is None else cut.head

@@ -21,8 +21,9 @@ It writes RESULTS/HARDWARE_DATE_learning.json, .md and .png.
 import argparse
 import glob
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from benchmarks.curves import Group, curve_of, curve_rows, read_log, row_of
 from benchmarks.table import markdown
@@ -37,8 +38,8 @@ class RequestedGroup(NamedTuple):
     """A group as requested: its logs, and the record's system with the same speed."""
 
     label: str
-    paths: List[Path]
-    system: Optional[str]
+    paths: list[Path]
+    system: str | None
 
 
 def parser(results: Path) -> argparse.ArgumentParser:
@@ -63,7 +64,7 @@ def parser(results: Path) -> argparse.ArgumentParser:
     return options
 
 
-def read_groups(path: Path) -> Tuple[Dict[str, Any], List[RequestedGroup]]:
+def read_groups(path: Path) -> tuple[dict[str, Any], list[RequestedGroup]]:
     """A table's other keys, and its groups. Paths are relative to the table.
 
     Raises:
@@ -87,7 +88,7 @@ def read_groups(path: Path) -> Tuple[Dict[str, Any], List[RequestedGroup]]:
     return table, wanted
 
 
-def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
+def read_speeds(record: str, work: str | None) -> dict[str, float]:
     """System → tokens per second, for one training in a record.
 
     Raises:
@@ -105,7 +106,7 @@ def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
     return {row["system"]: row["tokens/s"]["median"] for row in rows if row["work"] == work}
 
 
-def groups_of(wanted: Sequence[RequestedGroup], speeds: Dict[str, float]) -> List[Group]:
+def groups_of(wanted: Sequence[RequestedGroup], speeds: dict[str, float]) -> list[Group]:
     """Read the logs; a group's speed is that of its system, by default the one its label names.
 
     Raises:
@@ -128,7 +129,7 @@ def label_of(path: Path) -> str:
     return path.parent.name if path.name.startswith("train.") else path.name.split(".")[0]
 
 
-def report(args: argparse.Namespace) -> Dict[str, Any]:
+def report(args: argparse.Namespace) -> dict[str, Any]:
     """The results for the requested logs.
 
     Raises:

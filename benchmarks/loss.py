@@ -6,8 +6,9 @@ gradients of features and matrix, and both keep freed memory (``fast/malloc.py``
 """
 
 import statistics
+from collections.abc import Callable
 from itertools import product
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 from benchmarks.machine import precisions
 from benchmarks.table import Row, median_and_range
@@ -29,7 +30,7 @@ class Loss:
     """
 
     def __init__(
-        self, system: str, precision: str, device: str, rows: Optional[Dict[str, Any]] = None
+        self, system: str, precision: str, device: str, rows: dict[str, Any] | None = None
     ) -> None:
         import torch
 
@@ -52,14 +53,14 @@ class Loss:
         self.features.grad = self.weight.grad = None
         self.before = peak_megabytes(device)
 
-    def measure(self) -> Dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Seconds of one pass, its loss in nats per token, and the peak memory so far beyond that
         of the inputs, in MB."""
         import torch
 
         from benchmarks.machine import seconds
 
-        losses: List[Any] = []
+        losses: list[Any] = []
 
         def work() -> None:
             self.features.grad = self.weight.grad = None
@@ -91,7 +92,7 @@ def our_loss(features: Any, weight: Any, target: Any) -> Any:
     return projected_loss(features, weight, target, EPSILON).loss
 
 
-def run(device: str, full: bool) -> Dict[str, Any]:
+def run(device: str, full: bool) -> dict[str, Any]:
     """Both systems, in fp32 and, if the device has units for it, under bf16 autocast.
 
     They take turns, in separate processes.
@@ -102,7 +103,7 @@ def run(device: str, full: bool) -> Dict[str, Any]:
     """
     usable = [precision for precision in precisions(device) if precision != "fp16"]
     systems = [(system, precision) for precision in usable for system in ("fairseq", "ours")]
-    rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in systems}
+    rounds: dict[Any, list[dict[str, float]]] = {key: [] for key in systems}
     workers = {
         (system, precision): Worker(
             Loss, {"system": system, "precision": precision, "device": device}
@@ -123,7 +124,7 @@ def run(device: str, full: bool) -> Dict[str, Any]:
     return {"rows": rows, "rounds": [list(map(list, rounds)), list(rounds.values())], **sizes}
 
 
-def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
+def row(key: Any, rounds: dict[Any, list[dict[str, float]]]) -> Row:
     """One system's row: its time and memory, and both relative to fairseq's in its precision."""
     system, precision = key
     own, theirs = rounds[key], rounds["fairseq", precision]
@@ -139,9 +140,9 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
     }
 
 
-def sweep(device: str, usable: List[str]) -> List[Row]:
+def sweep(device: str, usable: list[str]) -> list[Row]:
     """Ours with slices other than those that ``processor.py`` chooses."""
-    rows: List[Row] = []
+    rows: list[Row] = []
     for precision, many in product(usable, (256, 512, 1024, 2048)):
         slices = {"product_rows": many}
         options = {"system": "ours", "precision": precision, "device": device, "rows": slices}

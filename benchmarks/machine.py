@@ -1,17 +1,18 @@
 """What a figure depends on besides the code: the machine, its software versions, its peak."""
 
 import time
-from typing import Any, Callable, Dict, List
+from collections.abc import Callable
+from typing import Any
 
 from vaswani.common.environment import environment
 
 
-def machine(device: str) -> Dict[str, Any]:
+def machine(device: str) -> dict[str, Any]:
     """The environment, as recorded for runs, and the device."""
     return {**environment(), "device": device}
 
 
-def precisions(device: str) -> List[str]:
+def precisions(device: str) -> list[str]:
     """``fp32``, on a GPU ``fp16``, and ``bf16`` if the device has units for it.
 
     fairseq's model under autocast takes many times as long where bf16 is emulated, and ours

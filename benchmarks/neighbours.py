@@ -3,6 +3,7 @@
     python -m benchmarks.neighbours              trains benchmarks/neighbours.yaml; writes a record
     python -m benchmarks.neighbours --row ours   trains one row; no record
     python -m benchmarks.neighbours --record     trains nothing; records what is trained
+    ... --record --with FOLDER                   and the other runs of an earlier record
 
 Before it: ``vaswani prepare demo_en_de``. Each row is the demo's training, 3 minutes of a core,
 with other positions, another loss or another system, on the same text and updates. A sentence of
@@ -20,8 +21,9 @@ OUT/HARDWARE_DATE_neighbours.md, .png and the folder of the same name.
 import argparse
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS
@@ -51,7 +53,7 @@ def has_equal_neighbours(line: str) -> bool:
     return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
 
 
-def wrong_in(run: Path) -> Dict[str, Any]:
+def wrong_in(run: Path) -> dict[str, Any]:
     """The lines of the test, from 0, that are wrong: with equal neighbours, and without."""
     scores = read_json(run / "eval" / "test.score.json")
     data = Path(scores["translation"]["data"]).parent
@@ -70,7 +72,7 @@ def wrong_in(run: Path) -> Dict[str, Any]:
     }
 
 
-def distances(checkpoint: Path) -> Dict[str, float]:
+def distances(checkpoint: Path) -> dict[str, float]:
     """Mean squared distances in the encoder; empty for a model whose positions are not ours."""
     import torch
     from fairseq import checkpoint_utils
@@ -93,12 +95,13 @@ def distances(checkpoint: Path) -> Dict[str, float]:
     }
 
 
-def rows_of(table: Table) -> Dict[str, Any]:
-    """The figures of each row that has scored runs."""
-    rows: Dict[str, Any] = {}
+def rows_of(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
+    """The figures of each row that has scored runs, here or in an ``earlier`` record."""
+    rows: dict[str, Any] = {}
     for row in table.rows:
-        runs = [
-            {
+        runs = {run["run"]: run for run in earlier.get(row.name, {"runs": []})["runs"]}
+        for one in results(table, row):
+            runs[one.run] = {
                 **one._asdict(),
                 **wrong_in(Path(one.run)),
                 **distances(next(Path(one.run).glob("checkpoints/checkpoint_average*.pt"))),
@@ -106,21 +109,18 @@ def rows_of(table: Table) -> Dict[str, Any]:
                     key: read_json(Path(one.run) / "env.json").get(key) for key in ("cpu", "commit")
                 },
             }
-            for one in results(table, row)
-        ]
         if runs:
-            rows[row.name] = {"runs": runs}
+            rows[row.name] = {"runs": [runs[run] for run in sorted(runs)]}
     return rows
 
 
-def failures(row: Dict[str, Any]) -> List[str]:
+def failures(row: dict[str, Any]) -> list[str]:
     """A row's sentences with equal neighbours that all of its seeds get wrong, in Markdown."""
-    runs = row["runs"]
-    run = Path(runs[0]["run"])
+    run = next(Path(one["run"]) for one in row["runs"] if Path(one["run"]).is_dir())
     text = Path(read_json(run / "eval" / "test.score.json")["translation"]["data"]).parent / "text"
     source, said = (list(read_lines(path)) for path in (text / "test.en", run / "eval/test.hyp"))
-    always = set.intersection(*(set(one["wrong_equal"]) for one in runs))
-    return ["| source | ours, seed 1 |", "|---|---|"] + [
+    always = set.intersection(*(set(one["wrong_equal"]) for one in row["runs"]))
+    return [f"| source | {run.name.replace('_', ' ')} |", "|---|---|"] + [
         f"| {source[line]} | {said[line]} |" for line in sorted(always)
     ]
 
@@ -135,7 +135,7 @@ def with_interval(values: Sequence[float], form: str) -> str:
     return f"{text} ({each})" if len(values) > 1 else f"{text} (one seed)"
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown."""
     first = next(iter(record["rows"].values()))["runs"][0]
     columns = ["row", "BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
@@ -156,7 +156,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
     """Each seed's sentences that are wrong, by row."""
     import matplotlib
 
@@ -181,7 +181,7 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
     pyplot.close(figure)
 
 
-def train(only: Optional[str]) -> int:
+def train(only: str | None) -> int:
     """Train, average, translate and score what is not done; the exit code of what failed, or 0.
 
     Raises:
@@ -211,13 +211,15 @@ def main(arguments: Sequence[str]) -> int:
     )
     options.add_argument("--row", metavar="ROW", help="train this one alone; no record")
     options.add_argument("--record", action="store_true", help="train nothing")
+    options.add_argument("--with", metavar="FOLDER", type=Path, dest="earlier", help="see above")
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     try:
         if not args.record and ((code := train(args.row)) or args.row):
             return code
         tables = [table_of(name) for name in TABLES]
-        rows = {name: row for table in tables for name, row in rows_of(table).items()}
+        earlier = read_json(args.earlier / "record.json")["rows"] if args.earlier else {}
+        rows = {name: row for table in tables for name, row in rows_of(table, earlier).items()}
         if "ours" not in rows:
             raise UserError("no run of ours is scored: python -m benchmarks.neighbours --row ours")
     except UserError as error:
@@ -238,6 +240,7 @@ def main(arguments: Sequence[str]) -> int:
             *failures(rows["ours"]),
         ],
         draw,
+        args.earlier,
     )
     return 0
 

@@ -8,7 +8,7 @@ without it is longer: the last columns are times without it, relative to those w
 
 import statistics
 import time
-from typing import Any, Dict, List
+from typing import Any
 
 from benchmarks.systems import OURS, size_flags
 from benchmarks.table import Row, median_and_range
@@ -44,13 +44,13 @@ class WithoutPiece(Training):
     """A training and a search without one piece, on request."""
 
     def __init__(self, piece: str, **options: Any) -> None:
-        from vaswani.experiment.fairseq_config import load_plugin
+        from vaswani.experiment.find import load_plugin
 
         load_plugin()
         leave_out(piece)
         super().__init__(**options)
 
-    def decode(self, sentences: int) -> Dict[str, float]:
+    def decode(self, sentences: int) -> dict[str, float]:
         """Seconds of a beam search of 4 for sources of 20 random words, to 40 words each."""
         import copy
 
@@ -61,7 +61,7 @@ class WithoutPiece(Training):
 
         model, words = copy.deepcopy(self.trainer.model).eval(), self.trainer.task.target_dictionary
         pack_weights(model)  # as in `vaswani generate`
-        search: Dict[str, Any] = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
+        search: dict[str, Any] = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
         generator = VaswaniSequenceGenerator([model], words, **search)
         numbers = torch.Generator().manual_seed(1)
         source = torch.randint(4, len(words), (sentences, 20), generator=numbers)
@@ -75,13 +75,13 @@ class WithoutPiece(Training):
         }
 
 
-def run(device: str, data: str, rounds: int = 8) -> Dict[str, Any]:
+def run(device: str, data: str, rounds: int = 8) -> dict[str, Any]:
     """One row for each piece."""
     flags = [*OURS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
     one_thread = {"OMP_NUM_THREADS": "1"}
     systems = {p: Worker(WithoutPiece, {"piece": p, **options}, one_thread) for p in ("", *PIECES)}
-    taken: Dict[str, Dict[str, List[float]]] = {p: {"train": [], "decode": []} for p in systems}
+    taken: dict[str, dict[str, list[float]]] = {p: {"train": [], "decode": []} for p in systems}
     for worker in systems.values():
         worker.ask("warm_up", 4)
         worker.ask("decode", 16)
@@ -90,7 +90,7 @@ def run(device: str, data: str, rounds: int = 8) -> Dict[str, Any]:
             taken[piece]["train"].append(worker.ask("updates", 4)["processor_seconds"] / 4)
             taken[piece]["decode"].append(worker.ask("decode", 16)["processor_seconds"])
             log_progress(f"round {number} of {rounds}, without {piece or 'nothing'}")
-    rows: List[Row] = []
+    rows: list[Row] = []
     for piece, own in taken.items():
         row: Row = {"without": piece or "–"}
         for work, label in (("train", "an update"), ("decode", "16 sentences")):

@@ -15,8 +15,9 @@ import platform
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from benchmarks import curves, decode, learning, loss, pieces, scaling, train
 from benchmarks.machine import machine, precisions
@@ -104,7 +105,7 @@ def data_to_use(given: str) -> str:
     return "data/demo_en_de/data-bin"
 
 
-def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
+def measure(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
     """One benchmark's figures."""
     if name == "train":
         return train.run(args.device, args.full, data, args.threads, args.size or ())
@@ -121,7 +122,7 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
     return loss.run(args.device, args.full)
 
 
-def record_name(facts: Dict[str, Any], names: Sequence[str]) -> str:
+def record_name(facts: dict[str, Any], names: Sequence[str]) -> str:
     """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured if not all."""
     hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
     words = re.sub(r"\(.*?\)|processor|@[^,]*", " ", hardware.lower())
@@ -132,7 +133,7 @@ def record_name(facts: Dict[str, Any], names: Sequence[str]) -> str:
     return "_".join(parts)
 
 
-def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
+def report(facts: dict[str, Any], results: dict[str, Any], name: str) -> str:
     """The record as Markdown."""
     versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
     lines = [
@@ -186,7 +187,7 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] == "learning":
         return read_logs(argv[1:])
     args = parser().parse_args(argv)
-    names: List[str] = args.names or list(NAMES)
+    names: list[str] = args.names or list(NAMES)
     for name in names:
         if name not in NAMES:
             print(f"there is no benchmark '{name}'; known: {', '.join(NAMES)}", file=sys.stderr)
@@ -201,7 +202,7 @@ def main(argv: Sequence[str]) -> int:
     facts.update(data=data, threads_used=args.threads, precisions=precisions(args.device))
     facts["command"] = " ".join(["python -m benchmarks.run", *argv])
     name = record_name(facts, names)
-    results: Dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key in names:
         results[key] = measure(key, args, data)
         if key == "scaling":

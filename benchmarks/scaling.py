@@ -1,6 +1,6 @@
 """How the cost of a training step grows with length, batch, layers and vocabulary."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from benchmarks.systems import SIZES
 from benchmarks.table import Row
@@ -8,7 +8,7 @@ from benchmarks.worker import Worker
 
 START = {"length": 32, "batch": 16, "layers": 3, "vocabulary": 8_000}
 """The sizes while another one varies."""
-VARIED: Dict[str, List[int]] = {
+VARIED: dict[str, list[int]] = {
     "length": [16, 32, 64, 128, 256, 512, 1024],
     "batch": [4, 8, 16, 32, 64],
     "layers": [1, 2, 3, 6],
@@ -27,12 +27,12 @@ class Steps:
     """
 
     def __init__(self, model: str, device: str) -> None:
-        from vaswani.experiment.fairseq_config import load_plugin
+        from vaswani.experiment.find import load_plugin
 
         load_plugin()
         self.model, self.device = model, device
 
-    def seconds(self, sizes: Dict[str, int], times: int) -> float:
+    def seconds(self, sizes: dict[str, int], times: int) -> float:
         """The median seconds of one pass at these sizes, after one warm-up pass."""
         import statistics
 
@@ -42,7 +42,7 @@ class Steps:
         step()
         return statistics.median(seconds(step, self.device) for _ in range(times))
 
-    def step(self, sizes: Dict[str, int]) -> Any:
+    def step(self, sizes: dict[str, int]) -> Any:
         """A function that does one pass: loss and gradients of a batch, without the optimizer."""
         import torch
 
@@ -88,7 +88,7 @@ def task_with(vocabulary: int) -> Any:
     )
 
 
-def build_model_and_loss(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
+def build_model_and_loss(model: str, layers: int, task: Any) -> tuple[Any, Any]:
     """A model of the ``small`` size with this many layers, and its own loss."""
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.transformer import TransformerConfig, TransformerModelBase
@@ -116,12 +116,12 @@ def build_model_and_loss(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
     return TransformerModelBase.build_model(config, task), criterion
 
 
-def run(device: str, full: bool, threads: int) -> Dict[str, Any]:
+def run(device: str, full: bool, threads: int) -> dict[str, Any]:
     """Rows of times, ours and fairseq's, varying one size at a time."""
     names = ("fairseq", "ours")
     environment = {"OMP_NUM_THREADS": str(threads)}
     workers = {n: Worker(Steps, {"model": n, "device": device}, environment) for n in names}
-    rows: List[Row] = []
+    rows: list[Row] = []
     for what, values in VARIED.items():
         for value in values if full else values[: 6 if what == "length" else 4]:
             sizes = {**START, what: value}
@@ -137,7 +137,7 @@ def run(device: str, full: bool, threads: int) -> Dict[str, Any]:
     return {"rows": rows, "fixed": START}
 
 
-def picture(rows: List[Row], path: str) -> None:
+def picture(rows: list[Row], path: str) -> None:
     """Draw the rows: one panel for each varied size, with milliseconds against it."""
     import matplotlib
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from benchmarks.machine import machine
 from benchmarks.systems import OURS, size_flags
@@ -26,7 +26,7 @@ from benchmarks.train import Training
 from benchmarks.worker import Worker
 
 TYPES, PAIRS, MAX_TOKENS = 8000, 29_000, "4416"
-SYSTEMS: Dict[str, Dict[str, Any]] = {
+SYSTEMS: dict[str, dict[str, Any]] = {
     "torch's own products": {"by_onednn": False},
     "oneDNN, every number of rows": {"by_onednn": True, "rows": 1},
     "oneDNN, rows in whole blocks": {"by_onednn": True},
@@ -46,7 +46,7 @@ class Forced(Training):
         from vaswani_transformer.fast import chunked_loss, linear, processor
 
         choices = processor.AMD_AVX512 if by_onednn else processor.OTHER_CPU
-        modules: List[Any] = [chunked_loss, linear]
+        modules: list[Any] = [chunked_loss, linear]
         for module in modules:
             module.choices_for = lambda device_type: choices
         linear.ROWS = rows or linear.ROWS
@@ -71,13 +71,13 @@ def make_data(folder: Path) -> str:
     return str(folder / "bin")
 
 
-def measure(data: str, rounds: int, updates: int) -> List[Dict[str, Any]]:
+def measure(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
     """One row for each system."""
     flags = [*OURS, *size_flags("small"), "--max-tokens", MAX_TOKENS, "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": "cpu"}
     one_thread = {"OMP_NUM_THREADS": "1"}
     workers = {n: Worker(Forced, {**s, **options}, one_thread) for n, s in SYSTEMS.items()}
-    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in workers}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     for worker in workers.values():
         worker.ask("warm_up", 2)
     for number in range(1, rounds + 1):

@@ -31,8 +31,9 @@ import json
 import shutil
 import statistics
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any
 
 import yaml
 
@@ -64,7 +65,7 @@ TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="
 """The paper's rows, by name."""
 
 
-def right_in(run: Path) -> Dict[str, float]:
+def right_in(run: Path) -> dict[str, float]:
     """On the demo's text: per cent of the sentences exactly right, and of the numbers."""
     scores = read_json(run / "eval" / "test.score.json")
     text = Path(scores["translation"]["data"]).parent / "text"
@@ -80,7 +81,7 @@ def right_in(run: Path) -> Dict[str, float]:
     }
 
 
-def short_trainings(table: Table, row: Row) -> List[Dict[str, Any]]:
+def short_trainings(table: Table, row: Row) -> list[dict[str, Any]]:
     """Those that chose a row's learning rate, with the lowest validation perplexity of each."""
     return [
         {"run": str(short.run), "rate": rate, "perplexity": 2 ** lowest_loss(short.run)}
@@ -89,10 +90,10 @@ def short_trainings(table: Table, row: Row) -> List[Dict[str, Any]]:
     ]
 
 
-def bootstrapped(table: Table) -> Dict[str, Dict[str, float]]:
+def bootstrapped(table: Table) -> dict[str, dict[str, float]]:
     """Each run's 95 % intervals, and p of its difference from the first row's of the same seed."""
     first, *others = ([Path(one.run) for one in results(table, row)] for row in table.rows)
-    found: Dict[str, Dict[str, float]] = {}
+    found: dict[str, dict[str, float]] = {}
     for run in (run for row in others for run in row):
         seed = run.name.rpartition("_")[2]
         for usual in (usual for usual in first if usual.name.endswith(f"_{seed}")):
@@ -115,14 +116,14 @@ def bootstrapped(table: Table) -> Dict[str, Dict[str, float]]:
     return found
 
 
-def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
+def measure(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
     """Each row's runs with their costs, after those of the rows of an ``earlier`` record.
 
     Raises:
         UserError: no row is scored.
     """
     speed, compared = sustained(), bootstrapped(table)
-    rows: Dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for row in table.rows:
         found = earlier.get(row.name, {"paper": row.paper, "runs": []})
         runs = {run["run"]: run for run in found["runs"]}
@@ -151,7 +152,7 @@ def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
     return {"expected": table.expected, "operations_per_second": speed, "rows": rows}
 
 
-def mean(runs: Iterable[Dict[str, Any]], key: str, form: str = ".2f") -> str:
+def mean(runs: Iterable[dict[str, Any]], key: str, form: str = ".2f") -> str:
     """A figure over the seeds, with the lowest and the highest if they differ."""
     values = [run[key] for run in runs if key in run]
     if not values:
@@ -163,7 +164,7 @@ def mean(runs: Iterable[Dict[str, Any]], key: str, form: str = ".2f") -> str:
     return text
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown; for Table 3, what each row changes as a second one."""
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
@@ -182,7 +183,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     return [*lines, "", *differences] if differences else lines
 
 
-def seed_lines(record: Dict[str, Any]) -> List[str]:
+def seed_lines(record: dict[str, Any]) -> list[str]:
     """Each seed's figures in Markdown, and the losses that chose the learning rates."""
     lines = [
         "| seed | BLEU, 95 % interval | p | chrF, 95 % interval | p | validation perplexity |",
@@ -202,7 +203,7 @@ def seed_lines(record: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def contrasts(record: Dict[str, Any]) -> List[str]:
+def contrasts(record: dict[str, Any]) -> list[str]:
     """Table 3's variations in Markdown: each minus the base, in the paper and here.
 
     Empty before two seeds of the base are scored: only seeds tell how large a difference has to be.
@@ -242,7 +243,7 @@ def compared(paper: float, here: float, spread: float) -> str:
     return "as in the paper" if paper * here > 0 else "not as in the paper"
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
     """BLEU against operations: ours small, and the paper's Table 2, English-German."""
     import matplotlib
 
@@ -274,11 +275,11 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
 
 def save(
     out: Path,
-    record: Dict[str, Any],
+    record: dict[str, Any],
     title: str,
-    lines: List[str],
-    picture: Callable[[Path, Dict[str, Any]], None],
-    earlier: Optional[Path] = None,
+    lines: list[str],
+    picture: Callable[[Path, dict[str, Any]], None],
+    earlier: Path | None = None,
 ) -> None:
     """Write a record: ``OUT/NAME/record.json``, with its runs' statistics, ``NAME.md``, ``.png``.
 
@@ -330,9 +331,9 @@ def pack(source: Path, target: Path) -> None:
     target.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
 
 
-def trained_on(record: Dict[str, Any]) -> List[str]:
+def trained_on(record: dict[str, Any]) -> list[str]:
     """A sentence for each machine and commit that runs of a record were trained on, where known."""
-    machines: Dict[Tuple[str, str], List[str]] = {}
+    machines: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"].values():
         for run in row["runs"]:
             if run.get("cpu"):

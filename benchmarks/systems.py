@@ -1,6 +1,6 @@
 """The systems compared, as fairseq's flags: same sizes, same data, same seed."""
 
-from typing import Any, Dict, List, TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.machine import precisions
 
@@ -13,7 +13,7 @@ SIZES = {
 """``tiny`` (Multi30k's) and ``small`` are not in the paper; two CPU cores train them in minutes."""
 
 
-def size_flags(size: str) -> List[str]:
+def size_flags(size: str) -> list[str]:
     """The flags for one of ``SIZES``, the same for both models."""
     flags = ["--dropout", "0.1", "--share-all-embeddings"]
     for side in ("encoder", "decoder"):
@@ -37,7 +37,7 @@ KEEPS_MEMORY = {
 """glibc keeps freed memory, in huge pages where Linux offers them: our task asks for the former by
 itself (``fast/malloc.py`` of the plugin), fairseq's trains faster with it too."""
 
-TRAINED: Dict[str, Dict[str, Any]] = {
+TRAINED: dict[str, dict[str, Any]] = {
     "fairseq": {"flags": THEIRS},
     "ours": {"flags": OURS},
     f"fairseq{TUNED}": {"flags": THEIRS, "environment": KEEPS_MEMORY},
@@ -48,7 +48,7 @@ TRAINED: Dict[str, Dict[str, Any]] = {
 }
 """Name of a system → how it is trained. The others are compared with fairseq's, both ways."""
 
-TRAINED_ON_GPU: Dict[str, Dict[str, Any]] = {
+TRAINED_ON_GPU: dict[str, dict[str, Any]] = {
     "fairseq --fp16": {"flags": [*THEIRS, "--fp16"]},
     "ours --fp16": {"flags": [*OURS, "--fp16"]},
 }
@@ -59,7 +59,7 @@ REFERENCES = {"ratio": "fairseq", f"ratio to fairseq{TUNED}": f"fairseq{TUNED}"}
 System = TypeVar("System")
 
 
-def measurable(systems: Dict[str, System], device: str) -> Dict[str, System]:
+def measurable(systems: dict[str, System], device: str) -> dict[str, System]:
     """The systems without those in a precision that the device has no units for, and on a GPU
     without those with glibc tuned."""
     usable = precisions(device)

@@ -1,19 +1,20 @@
 """Turns rounds of measurements into table rows: medians, spread, ratio to the first system."""
 
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-Row = Dict[str, Any]
+Row = dict[str, Any]
 
 
-def median_and_range(values: Sequence[float]) -> Dict[str, float]:
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
     """Median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def compare(
-    rounds: Dict[str, List[Dict[str, float]]], references: Optional[Dict[str, str]] = None
-) -> List[Row]:
+    rounds: dict[str, list[dict[str, float]]], references: dict[str, str] | None = None
+) -> list[Row]:
     """One row for each system: tokens per second, and their ratios to those of the references.
 
     A ratio is the median of one per round: within a round the systems run one after the other
@@ -37,7 +38,7 @@ def compare(
     return rows
 
 
-def markdown(rows: List[Row]) -> str:
+def markdown(rows: list[Row]) -> str:
     """A Markdown table with the columns of all rows, in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

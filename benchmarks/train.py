@@ -1,8 +1,9 @@
 """Training speed: fairseq's trainer with fairseq's model and with ours, on the same batches."""
 
 import time
+from collections.abc import Sequence
 from itertools import product
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from benchmarks.machine import peak_flops, precisions
 from benchmarks.systems import (
@@ -32,10 +33,10 @@ class Training:
         autocast: run the model's forward under bf16 autocast, as our own precision switch does
     """
 
-    def __init__(self, data: str, flags: List[str], device: str, autocast: bool = False) -> None:
+    def __init__(self, data: str, flags: list[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        from vaswani.experiment.fairseq_config import load_plugin
+        from vaswani.experiment.find import load_plugin
 
         load_plugin()
         self.device = device
@@ -53,7 +54,7 @@ class Training:
         self.seen = [0, 0, 0]  # source tokens, target tokens, sentences
         self.positions = 0  # of the target, pads included
 
-    def updates(self, count: int) -> Dict[str, Any]:
+    def updates(self, count: int) -> dict[str, Any]:
         """Do ``count`` updates.
 
         Returns:
@@ -117,7 +118,7 @@ class Training:
         """The share of the target's positions that are not padding."""
         return self.seen[1] / self.positions
 
-    def save_for_fairseq(self, arguments: List[str], path: str) -> None:
+    def save_for_fairseq(self, arguments: list[str], path: str) -> None:
         """Save the weights as a checkpoint of the fairseq model that ``arguments`` define."""
         from vaswani.model_folder.convert import to_fairseq
 
@@ -135,7 +136,7 @@ class Training:
         return peak_megabytes(self.device)
 
 
-def make_trainer(arguments: List[str]) -> Any:
+def make_trainer(arguments: list[str]) -> Any:
     """fairseq's trainer as ``fairseq-train`` would make it from these arguments."""
     import logging
 
@@ -160,10 +161,10 @@ WORKS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), "big
 
 def run(
     device: str, full: bool, data: str, threads: int, sizes: Sequence[str] = ()
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
     peaks = dict.fromkeys(precisions(device), 0.0)
-    rows: List[Row] = []
+    rows: list[Row] = []
     for size in sizes or (tuple(WORKS) if full else ("small", "base")):
         max_tokens, updates, rounds = WORKS[size]
         if device == "cuda":
@@ -184,7 +185,7 @@ def run(
     return {"rows": rows, "peak_flops": peaks}
 
 
-def groups(systems: Dict[str, Any], size: str) -> List[Dict[str, Any]]:
+def groups(systems: dict[str, Any], size: str) -> list[dict[str, Any]]:
     """The systems that take turns: all, but of more than four that train the big model, which do
     not fit into 24 GB, those with glibc tuned among themselves."""
     if size != "big" or len(systems) <= 4:
@@ -194,14 +195,14 @@ def groups(systems: Dict[str, Any], size: str) -> List[Dict[str, Any]]:
 
 
 def measure_systems(
-    systems: Dict[str, Any],
-    flags: List[str],
+    systems: dict[str, Any],
+    flags: list[str],
     updates: int,
     rounds: int,
     device: str,
     data: str,
     threads: int,
-) -> List[Row]:
+) -> list[Row]:
     """One row for each system: all train on the same batches, in turn, a few updates at a time.
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
@@ -221,7 +222,7 @@ def measure_systems(
     }
     for worker in workers.values():
         worker.ask("warm_up", 2)
-    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in workers}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     for number in range(rounds):
         for name, worker in workers.items():
             found[name].append(worker.ask("updates", updates))
@@ -239,7 +240,7 @@ def measure_systems(
     return rows
 
 
-def sweep(device: str, data: str, threads: int) -> List[Row]:
+def sweep(device: str, data: str, threads: int) -> list[Row]:
     """fairseq's ``small`` with other settings, to find its fastest, beside ours.
 
     On a CPU both have glibc tuned.
@@ -259,7 +260,7 @@ def sweep(device: str, data: str, threads: int) -> List[Row]:
         {"OMP_NUM_THREADS": str(threads), **kept},
     )
     ours.ask("warm_up", 3)
-    rows: List[Row] = []
+    rows: list[Row] = []
     for max_tokens, loaders, used in product(
         (1024, 2048, 4096, 8192), (0, 1), sorted({1, threads})
     ):

@@ -4,7 +4,7 @@ import argparse
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.experiment.run_record import last_checkpoint
 
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     batches: int
 
 
-def operations(model: Any, batch: Dict[str, Any]) -> int:
+def operations(model: Any, batch: dict[str, Any]) -> int:
     """Of one forward and one backward pass: multiplications and additions in products."""
     import torch
     from fairseq.modules import ConvTBC
@@ -57,11 +57,11 @@ def operations(model: Any, batch: Dict[str, Any]) -> int:
     return int(counter.get_total_flops()) + added
 
 
-def cost_of(run: Path) -> Tuple[Cost, int]:
+def cost_of(run: Path) -> tuple[Cost, int]:
     """What an update of a training costs, and the model's parameters outside embeddings."""
     import torch
 
-    from vaswani.experiment.fairseq_config import load_plugin
+    from vaswani.experiment.find import load_plugin
 
     load_plugin()
     from fairseq import checkpoint_utils, utils

@@ -8,8 +8,9 @@ import os
 import sys
 import traceback
 import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+from typing import Any
 
 
 class WorkerError(RuntimeError):
@@ -25,7 +26,7 @@ class Worker:
     """
 
     def __init__(
-        self, make: Callable[..., Any], options: Dict[str, Any], environment: Mapping[str, str] = {}
+        self, make: Callable[..., Any], options: dict[str, Any], environment: Mapping[str, str] = {}
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
@@ -74,9 +75,9 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def serve(pipe: Any, make: Callable[..., Any], options: Dict[str, Any]) -> None:
+def serve(pipe: Any, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """The process's loop: make the object, then answer until the parent hangs up."""
-    system: Optional[Any] = None
+    system: Any | None = None
     method, arguments = "", ()
     while True:
         try:

@@ -16,9 +16,10 @@ import random
 import re
 import sys
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
 import sacrebleu
 import torch

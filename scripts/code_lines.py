@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_800),
-    "tools": (("benchmarks", "scripts", "examples"), 6_940),
-    "tests": (("tests",), 13_110),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 13_910),
+    "tools": (("benchmarks", "scripts", "examples"), 6_990),
+    "tests": (("tests",), 11_800),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {

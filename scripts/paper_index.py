@@ -10,9 +10,10 @@ The items come from docs/paper.yaml. Code is found by the names of classes and f
 import argparse
 import ast
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
 import yaml
 
@@ -33,7 +34,7 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 
 @lru_cache(maxsize=None)
-def definitions(path: Path) -> List[Definition]:
+def definitions(path: Path) -> list[Definition]:
     """The classes and functions of a file, including those inside classes."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
@@ -63,16 +64,16 @@ def find_code(name: str) -> str:
     return f"[`{name}`](../{path}#L{line})"
 
 
-def marks(decorators: List[ast.expr]) -> Iterator[str]:
+def marks(decorators: list[ast.expr]) -> Iterator[str]:
     """The keys in ``pytest.mark.paper(…)`` among decorators."""
     for call in decorators:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.paper":
             yield from (ast.literal_eval(key) for key in call.args)
 
 
-def find_tests() -> Dict[str, List[str]]:
+def find_tests() -> dict[str, list[str]]:
     """Item of the paper → links to tests marked with it; pytestmark marks a whole file."""
-    found: Dict[str, List[str]] = {}
+    found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name = path.relative_to(ROOT)
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -88,7 +89,7 @@ def find_tests() -> Dict[str, List[str]]:
     return found
 
 
-def page(items: Dict[str, Dict[str, Any]], tests: Dict[str, List[str]]) -> Tuple[str, List[str]]:
+def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple[str, list[str]]:
     """The page as Markdown, and what is wrong with it."""
     lines = [HEAD]
     problems = [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items]
@@ -106,7 +107,7 @@ def page(items: Dict[str, Dict[str, Any]], tests: Dict[str, List[str]]) -> Tuple
     return "\n".join(lines), sorted(problems)
 
 
-def main(argv: List[str]) -> int:
+def main(argv: list[str]) -> int:
     """Write or check the page."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--check", action="store_true")

@@ -8,14 +8,13 @@ The page is written as Python with a comment at the start of each cell: ``# %%``
 
 import sys
 from pathlib import Path
-from typing import List, Tuple
 
 PAGE = Path(__file__).resolve().parent.parent / "examples" / "paper.py"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
 MARKDOWN = "[markdown]"
 
 
-def cells(page: str) -> List[Tuple[str, str]]:
+def cells(page: str) -> list[tuple[str, str]]:
     """(``markdown`` or ``code``, text) of each cell of a page, in its order."""
     found = []
     for part in ("\n" + page).split("\n# %%")[1:]:

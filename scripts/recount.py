@@ -11,7 +11,7 @@ again from the record; the page's other text is left as it is.
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import yaml
 
@@ -27,7 +27,7 @@ BATCHES, CHANGE = "batches_per_update", "optimization.update_freq="
 COSTS = ("operations", "processor_seconds", "operations_by_rule")
 
 
-def default() -> List[Path]:
+def default() -> list[Path]:
     """The folders of the small tables' records."""
     text = (ROOT / "docs" / "results.yaml").read_text(encoding="utf-8")
     records = [path for path in yaml.safe_load(text)["records"].values() if path]
@@ -41,7 +41,7 @@ def batches_of(row: Row) -> int:
     return int(yaml.safe_load(changes[-1])[-1])
 
 
-def recount(record: Dict[str, Any]) -> None:
+def recount(record: dict[str, Any]) -> None:
     """Bring the costs of a record's runs up to date, in place."""
     for row in read_table(record["table"], path=ROOT / "configs" / "small_tables.yaml").rows:
         for run in record["rows"].get(row.name, {"runs": []})["runs"]:
@@ -50,7 +50,7 @@ def recount(record: Dict[str, Any]) -> None:
                 run.update({key: run[BATCHES] * run[key] for key in COSTS})
 
 
-def with_table(page: str, lines: List[str]) -> str:
+def with_table(page: str, lines: list[str]) -> str:
     """A page with its first table replaced."""
     old = page.splitlines()
     first = next(number for number, line in enumerate(old) if line.startswith("| system |"))
@@ -58,7 +58,7 @@ def with_table(page: str, lines: List[str]) -> str:
     return "\n".join([*old[:first], *lines, *old[last:], ""])
 
 
-def main(folders: List[Path]) -> int:
+def main(folders: list[Path]) -> int:
     """Recount each record, then make its table and picture again."""
     for folder in folders:
         record = read_json(folder / "record.json")

@@ -9,7 +9,6 @@ The rows are what ``@replaces`` says in transformer_plugin/compat/.
 import argparse
 import sys
 from pathlib import Path
-from typing import List
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from-fairseq.md"
 BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
@@ -32,7 +31,7 @@ def page(text: str) -> str:
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
-def main(argv: List[str]) -> int:
+def main(argv: list[str]) -> int:
     """Write or check the table."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

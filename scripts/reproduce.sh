@@ -4,7 +4,7 @@
 #
 #   scripts/reproduce.sh wmt14-en-de-base --dry-run       what it would do, and what that takes
 #   scripts/reproduce.sh wmt14-en-de-base|wmt14-en-de-big|wmt14-en-fr-base|wmt14-en-fr-big
-#                        [--gpus N] [--row ROW of Table 3] [--from STAGE] [--help] [key=value …]
+#                        [--gpus N] [--row ROW of Table 3] [--help] [key=value …]
 set -euo pipefail
 
 command -v vaswani >/dev/null || {

@@ -18,9 +18,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, List
 
 import torch
 
@@ -32,7 +32,7 @@ NOT_COMPARED = {"SHA256SUMS"}  # of reports too
 LANGUAGES = ["--source-lang", "en", "--target-lang", "de"]
 
 
-def commands(root: Path) -> List[List[str]]:
+def commands(root: Path) -> list[list[str]]:
     """What each side runs, in this order; ``root`` is its source tree."""
     model = str(root / "examples/demo_en_de")
     parts = [f"--{part}=text/{part}" for part in PAIRS]
@@ -79,7 +79,7 @@ def take_pairs(work: Path) -> None:
             (work / f"text/{part}.{language}").write_bytes(b"".join(lines[start:end]))
 
 
-def compared(work: Path) -> Dict[str, Path]:
+def compared(work: Path) -> dict[str, Path]:
     """The files to compare, by their path in ``work``."""
     return {
         str(path.relative_to(work)): path
@@ -104,7 +104,7 @@ def tensors(value: object, name: str = "") -> Iterator[tuple]:
         yield name, value
 
 
-def state(path: Path) -> Dict[str, object]:
+def state(path: Path) -> dict[str, object]:
     """What a checkpoint says of the parameters and of the optimizer."""
     content = torch.load(path, map_location="cpu", weights_only=False)
     return dict(tensors([content["model"], content.get("last_optimizer_state")]))

@@ -1,6 +1,7 @@
 """Attention over made-up sentences, for the tests of the page and the pictures."""
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy
 from fairseq.data import Dictionary
@@ -37,7 +38,7 @@ def made(
         "read": side(langs[1], target, known, starts=True),
     }
     counts = {name: len(found.subwords) for name, found in sides.items()}
-    maps: Dict[str, Any] = {}
+    maps: dict[str, Any] = {}
     for seed, (name, kind) in enumerate(KINDS.items()):
         maps[name] = weights(layers, heads, counts[kind.rows], counts[kind.columns], seed)
     return Attention(text(source), text(target), True, sides, maps)
@@ -46,8 +47,3 @@ def made(
 def text(subwords: Sequence[str]) -> str:
     """The sentence that the subwords form."""
     return (" ".join(subwords) + " ").replace("@@ ", "").strip()
-
-
-def long_sentence(count: int) -> List[str]:
-    """A sentence of ``count`` subwords, every third of which continues its word."""
-    return [f"word{n}" + "@@" * (n % 3 == 0) for n in range(count)]

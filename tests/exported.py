@@ -4,8 +4,9 @@ import functools
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -26,7 +27,7 @@ def train(
     model: VaswaniTransformerModel,
     known: Dictionary,
     updates: int,
-    copied: Optional[Sequence[str]] = None,
+    copied: Sequence[str] | None = None,
 ) -> None:
     """Teach a model to copy sentences, by default :func:`sentences` and ``MORE``.
 
@@ -95,7 +96,7 @@ def renew(folder: Path, name: str) -> None:
     (folder / "SHA256SUMS").write_text("".join(f"{h}  {n}\n" for n, h in sums.items()))
 
 
-def sentences(count: int = 24) -> List[str]:
+def sentences(count: int = 24) -> list[str]:
     """Sentences of the models' words; the last one has an unknown word."""
     rng = random.Random(1)
     made = [" ".join(rng.choices(packed.WORDS, k=rng.randint(2, 8))) for _ in range(count - 1)]

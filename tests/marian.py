@@ -6,7 +6,7 @@ It reads ``config.json`` and ``model.safetensors`` and nothing else of the proje
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -24,7 +24,7 @@ class Marian:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.config: Dict[str, Any] = json.loads((folder / "config.json").read_text())
+        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
         self.state = load_file(str(folder / "model.safetensors"))
         self.read = set()  # the parameters that were used
 

@@ -1,7 +1,7 @@
 """Small models of the plugin's, dictionaries and batches for the tests."""
 
 from types import SimpleNamespace
-from typing import Any, Dict, Type
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -31,7 +31,7 @@ def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
 
 
 def config(
-    cls: Type[VaswaniTransformerConfig] = VaswaniTransformerConfig, **options: Any
+    cls: type[VaswaniTransformerConfig] = VaswaniTransformerConfig, **options: Any
 ) -> VaswaniTransformerConfig:
     """A configuration with the small sizes and some options changed."""
     cfg = cls()
@@ -57,7 +57,7 @@ def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTran
     return model
 
 
-def sample(rows: Any = slice(None), device: Any = "cpu") -> Dict[str, Any]:
+def sample(rows: Any = slice(None), device: Any = "cpu") -> dict[str, Any]:
     """The batch above as fairseq's translation task makes it.
 
     Args:

@@ -1,11 +1,9 @@
 """Preparing a text of one's own in tests: its options, its folder, and trouble with the disk."""
 
 import contextlib
-import ctypes
-import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 #: of the text that the fixture ``own`` writes
@@ -14,7 +12,7 @@ HERE = ["prepare", *OWN, "--out", "data/own"]
 STAGES = ["text", "tok", "codes", "bpe", "data-bin"]
 
 
-def contents(folder: Path) -> Dict[str, bytes]:
+def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes, but for locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
@@ -36,24 +34,3 @@ def small_files(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextlib.contextmanager
-def read_only(*folders: Path) -> Iterator[None]:
-    """Nothing can be written in these folders, by root neither (in this thread)."""
-    for folder in folders:
-        folder.chmod(0o555)
-    libc = ctypes.CDLL(None)
-    head = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 bits
-    libc.capget(head, sets)
-    override = sets[0] & 1 << 1  # CAP_DAC_OVERRIDE
-    sets[0] -= override
-    libc.capset(head, sets)
-    try:
-        yield
-    finally:
-        sets[0] += override
-        libc.capset(head, sets)
-        for folder in folders:
-            os.chmod(folder, 0o755)

@@ -1,9 +1,10 @@
 """Small packed models for the tests, made in milliseconds, with random weights."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any
 
 from fairseq.data import Dictionary
 
@@ -44,10 +45,10 @@ def write(
     model: VaswaniTransformerModel,
     recipe: TextRecipe,
     known: Dictionary,
-    codes: Optional[Path] = None,
+    codes: Path | None = None,
 ) -> None:
     """Pack a model with one dictionary for both sides, and what splits its text, if anything."""
-    config: Dict[str, Any] = {
+    config: dict[str, Any] = {
         **model_folder.PACKED.header,
         "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
         "text": asdict(recipe),

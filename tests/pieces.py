@@ -2,7 +2,6 @@
 
 import random
 from pathlib import Path
-from typing import List, Tuple
 
 from vaswani.data import pieces
 from vaswani.data.text import write_lines
@@ -12,7 +11,7 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 LETTERS = "零一二三四五六七八九"
 
 
-def pairs(count: int, seed: int) -> List[Tuple[str, str]]:
+def pairs(count: int, seed: int) -> list[tuple[str, str]]:
     """Sentences of 2 to 6 numbers."""
     numbers = random.Random(seed)
     rows = [numbers.choices(range(10), k=numbers.randint(2, 6)) for _ in range(count)]

@@ -10,18 +10,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List
 
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 100  # seconds for any command, after which its processes are killed
+PATIENCE = 250  # seconds for any command, after which its processes are killed: pytest waits 300
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
 VASWANI = ["-m", "vaswani", "train", "small"]
 
 
-def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":
+def begin(command: list[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":
     """Start a command."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(
@@ -39,7 +38,7 @@ def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen
     )
 
 
-def children(pid: int) -> List[int]:
+def children(pid: int) -> list[int]:
     """Descendants of a process; torchrun's are not in its process group."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -56,7 +55,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
     process.communicate(timeout=20)
 
 
-def finish(*processes: "subprocess.Popen[str]") -> List[str]:
+def finish(*processes: "subprocess.Popen[str]") -> list[str]:
     """The output of commands running side by side; one that hangs is killed, and the test fails."""
     message = []
     try:
@@ -69,7 +68,7 @@ def finish(*processes: "subprocess.Popen[str]") -> List[str]:
     return message
 
 
-def to_the_end(command: List[str], folder: Path) -> str:
+def to_the_end(command: list[str], folder: Path) -> str:
     """Run a command that must succeed; returns its output."""
     process = begin(command, folder)
     message = finish(process)[0]
@@ -85,7 +84,7 @@ def until_saved(process: "subprocess.Popen[str]", checkpoints: Path, pattern: st
         time.sleep(0.05)
 
 
-def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:
+def killed_in_epoch_two(command: list[str], folder: Path, checkpoints: Path) -> int:
     """Run until a checkpoint of epoch 2, then SIGKILL; returns the number of updates saved."""
     process = begin(command, folder)
     try:
@@ -97,7 +96,7 @@ def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> 
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def losses(checkpoints: Path) -> Dict[int, float]:
+def losses(checkpoints: Path) -> dict[int, float]:
     """Update → its unrounded loss, from the meters that fairseq saves."""
     found = {}
     for path in checkpoints.glob("checkpoint*_*.pt"):

@@ -4,8 +4,9 @@ to change it."""
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 import pytest
 import yaml
@@ -33,7 +34,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return folder
 
 
-def experiment() -> Dict[str, Any]:
+def experiment() -> dict[str, Any]:
     """The demo's experiment with a model so small that its 6 updates take less than a second.
 
     With these first weights it says words, and not only the end of the sentence.

@@ -11,8 +11,9 @@ import importlib.util
 import io
 import logging
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any
 
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -33,7 +34,7 @@ for _side in ("encoder", "decoder"):
     SMALL += [f"--{_side}-ffn-embed-dim", "64", f"--{_side}-attention-heads", "4"]
 """Our tiny preset made smaller still, as flags."""
 
-_first: Dict[str, DictConfig] = {}  # one per task and kind of score; see configuration()
+_first: dict[str, DictConfig] = {}  # one per task and kind of score; see configuration()
 
 SEARCH = ["--beam", "4", "--max-len-b", "20"]
 """fairseq's limit is 200, which hardly trained models reach with every sentence."""
@@ -78,7 +79,7 @@ def train(
     *extra: str,
     model: Sequence[str] = SMALL,
     recipe: Sequence[str] = (*OURS, "--warmup-updates", "50"),
-) -> List[str]:
+) -> list[str]:
     """fairseq-train with our loss and schedule; returns what it logged, line by line.
 
     Flags in ``extra`` override those given here.
@@ -95,7 +96,7 @@ def train(
     return lines
 
 
-def generate(data: Path, path: str, *extra: str) -> List[str]:
+def generate(data: Path, path: str, *extra: str) -> list[str]:
     """fairseq-generate; returns the lines of its standard output."""
     from fairseq import options
     from fairseq_cli import generate as command
@@ -105,7 +106,7 @@ def generate(data: Path, path: str, *extra: str) -> List[str]:
     return printed_by(command.main, configuration(args))
 
 
-def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
+def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
     """fairseq-interactive with ``text`` as its standard input; returns its output's lines."""
     from fairseq import options
     from fairseq_cli import interactive as command
@@ -118,26 +119,6 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
         return printed_by(command.main, configuration(args))
     finally:
         sys.stdin = before
-
-
-def validate(data: Path, path: str, *extra: str) -> List[str]:
-    """fairseq-validate on the test set; returns what it logged, line by line.
-
-    Unlike the other commands, it must be given a task.
-    """
-    from fairseq import options
-    from fairseq_cli import validate as command
-
-    arguments = [str(data), *ON_CPU, "--task", "translation", "--path", str(path)]
-    arguments += ["--valid-subset", "test", "--max-tokens", "500", *extra]
-    parser = options.get_validation_parser()
-    with fresh_process(), logged() as lines:
-        args = options.parse_args_and_arch(parser, input_args=arguments)
-        override = options.parse_args_and_arch(
-            options.get_validation_parser(), input_args=arguments, suppress_defaults=True
-        )
-        command.main(convert_namespace_to_omegaconf(args), override_args=override)
-    return lines
 
 
 def configuration(args: argparse.Namespace) -> DictConfig:
@@ -160,7 +141,7 @@ def configuration(args: argparse.Namespace) -> DictConfig:
     return cfg
 
 
-def printed_by(command: Any, *args: Any) -> List[str]:
+def printed_by(command: Any, *args: Any) -> list[str]:
     """The lines that a command prints to its standard output."""
     output = io.StringIO()
     with fresh_process(), contextlib.redirect_stdout(output):
@@ -169,9 +150,9 @@ def printed_by(command: Any, *args: Any) -> List[str]:
 
 
 @contextlib.contextmanager
-def logged() -> Iterator[List[str]]:
+def logged() -> Iterator[list[str]]:
     """The messages of fairseq's loggers, in a list that grows as they arrive."""
-    lines: List[str] = []
+    lines: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -194,12 +175,12 @@ def logged() -> Iterator[List[str]]:
             logger.propagate = True
 
 
-def results(lines: Sequence[str], letter: str) -> Dict[int, List[str]]:
+def results(lines: Sequence[str], letter: str) -> dict[int, list[str]]:
     """Result lines such as ``H-7 <tab> score <tab> text``: sentence number → its other columns.
 
     With several hypotheses (``--nbest``), the columns of all follow one another.
     """
-    found: Dict[int, List[str]] = {}
+    found: dict[int, list[str]] = {}
     for line in lines:
         name, _, rest = line.partition("\t")
         if name.startswith(f"{letter}-"):
@@ -207,23 +188,15 @@ def results(lines: Sequence[str], letter: str) -> Dict[int, List[str]]:
     return found
 
 
-def parameters(checkpoint: Path) -> Dict[str, torch.Tensor]:
+def parameters(checkpoint: Path) -> dict[str, torch.Tensor]:
     """The parameters in a checkpoint."""
     from transformer_plugin.checkpoints import load_checkpoint
 
     return load_checkpoint(checkpoint)["model"]
 
 
-def largest_difference(one: Path, other: Path) -> Tuple[float, str]:
+def largest_difference(one: Path, other: Path) -> tuple[float, str]:
     """The largest absolute difference between two checkpoints' parameters, and where it is."""
     first, second = parameters(one), parameters(other)
     assert first.keys() == second.keys()
     return max(((first[n] - second[n]).abs().max().item(), n) for n in first)
-
-
-def without_dictionaries(checkpoint: Path, to: Path) -> Path:
-    """A copy without the hashes of its dictionaries, like checkpoints of earlier versions."""
-    state = torch.load(checkpoint, weights_only=False)
-    assert set(state["task_state"].pop("dictionaries_sha256")) == {"source", "target"}
-    torch.save(state, to)
-    return to

@@ -21,8 +21,9 @@ import re
 import types
 import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, Iterable, Mapping
+from typing import IO, Any
 
 import numpy as np
 import torch

@@ -3,7 +3,8 @@
 Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder

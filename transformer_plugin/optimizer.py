@@ -6,7 +6,8 @@ kernel reads and writes each number once.
 
 import ast
 import math
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer

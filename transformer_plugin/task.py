@@ -5,7 +5,8 @@ The tokens that an update sees are measured when fairseq makes the batches of th
 """
 
 import logging
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from fairseq.data import EpochBatchIterator
 from fairseq.tasks import register_task

@@ -12,7 +12,7 @@ In the order in which to read it:
     initialisation.py   the initial weights
     loss.py             label smoothing (5.4)
     schedule.py         equation 3
-    search/             greedy decoding, beam search (6.1), sampling
+    search/             greedy decoding, beam search (6.1)
     vocabulary.py       types and their ids
     packed.py           reads what `vaswani pack` made
     precision.py        bf16

@@ -7,7 +7,7 @@ A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a 
 key, or a float tensor that is added to the scores. It broadcasts to [B, H, T, S].
 """
 
-from typing import Any, Optional
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .cache import LayerCache
 
-Mask = Optional[Tensor]
+Mask: TypeAlias = Tensor | None
 """None where every query may look at every key."""
 
 

@@ -4,7 +4,8 @@ Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary
 Everything is batch-first.
 """
 
-from typing import Iterable, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn

@@ -3,7 +3,8 @@
 Shape letters: B batch, S source, D model width, H heads. Everything is batch-first.
 """
 
-from typing import Iterable, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 

@@ -8,8 +8,9 @@ SHA256SUMS          a hash of every file
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 

@@ -4,7 +4,7 @@ Each English entry occurs once, with one translation into each language: a sourc
 exactly one correct target, so exact match is a fair measure.
 """
 
-from typing import Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 ARTICLES = {  # German definite articles by gender; the nominative, accusative and dative
     "m": {"nom": "der", "acc": "den", "dat": "dem"},
@@ -31,7 +31,7 @@ class Noun(NamedTuple):
         return plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
 
 
-def _nouns(table: str) -> List[Noun]:
+def _nouns(table: str) -> list[Noun]:
     """Nouns from lines ``en/plural = article de/plural = article fr/plural``."""
     nouns = []
     for line in table.strip().splitlines():
@@ -46,7 +46,7 @@ def _nouns(table: str) -> List[Noun]:
 
 
 # Nouns to count (or, in the groups after "minutes", to put in order: "the 347th visitor").
-NOUNS: Dict[str, List[Noun]] = {
+NOUNS: dict[str, list[Noun]] = {
     "goods": _nouns("""
         book/books = n Buch/Bücher = m livre/livres
         lamp/lamps = f Lampe/Lampen = f lampe/lampes
@@ -149,14 +149,14 @@ UNITS = {
     "litres": ("litres Liter litres",),
 }
 # Currencies by sign.
-CURRENCIES: Dict[str, Noun] = {
+CURRENCIES: dict[str, Noun] = {
     "€": Noun("euro", "euros", "Euro", "Euro", "m", "euro", "euros", "m"),
     "$": Noun("dollar", "dollars", "Dollar", "Dollar", "m", "dollar", "dollars", "m"),
     "£": Noun("pound", "pounds", "Pfund", "Pfund", "n", "livre", "livres", "f"),
 }
 
 
-def _rows(table: str) -> List[Tuple[str, ...]]:
+def _rows(table: str) -> list[tuple[str, ...]]:
     """Lines of cells between ``=`` signs."""
     return [tuple(cell.strip() for cell in line.split("=")) for line in table.strip().splitlines()]
 

@@ -9,8 +9,9 @@ the held-out parts occurs in training (split.py says what that means).
 
 import lzma
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Set, Tuple
+from typing import NamedTuple
 
 from benchmarks.demo_text import lexicon
 from benchmarks.demo_text.quantities import CASES, QUANTITIES, Dice, Filling
@@ -35,8 +36,8 @@ class Example(NamedTuple):
 
     source: str
     target: str
-    values: Tuple[str, ...]
-    surfaces: Tuple[str, ...]
+    values: tuple[str, ...]
+    surfaces: tuple[str, ...]
 
 
 def _without_number(english: str, german: str, french: str, **more: str) -> Filling:
@@ -71,7 +72,7 @@ def _thing(dice: Dice) -> Filling:
     return Filling(forms)
 
 
-def _any_of(rows: List[Tuple[str, ...]]) -> Callable[[Dice], Filling]:
+def _any_of(rows: list[tuple[str, ...]]) -> Callable[[Dice], Filling]:
     """A slot that takes any line of a table; a fourth cell gives the French agreement."""
 
     def draw(dice: Dice) -> Filling:
@@ -81,7 +82,7 @@ def _any_of(rows: List[Tuple[str, ...]]) -> Callable[[Dice], Filling]:
     return draw
 
 
-WORD_SLOTS: Dict[str, Callable[[Dice], Filling]] = {
+WORD_SLOTS: dict[str, Callable[[Dice], Filling]] = {
     "who": _who,
     "name": _name,
     "thing": _thing,
@@ -96,9 +97,9 @@ WORD_SLOTS: Dict[str, Callable[[Dice], Filling]] = {
 }
 
 
-def _fill(english: str, dice: Dice, part: str) -> Dict[str, Filling]:
+def _fill(english: str, dice: Dice, part: str) -> dict[str, Filling]:
     """Draw every slot of an English pattern; two slots of the same kind get different fillings."""
-    fillings: Dict[str, Filling] = {}
+    fillings: dict[str, Filling] = {}
     for kind, number, group in _SLOT.findall(english):
         filling = None
         while filling is None or filling in fillings.values():
@@ -111,7 +112,7 @@ def _fill(english: str, dice: Dice, part: str) -> Dict[str, Filling]:
     return fillings
 
 
-def _agreement(kind: str, fillings: Dict[str, Filling]) -> str:
+def _agreement(kind: str, fillings: dict[str, Filling]) -> str:
     """The ending of a French participle, from the slot that governs it."""
     for governor in {"e": ("who", "name"), "f": ("place", "building"), "p": ("many",)}[kind]:
         if governor in fillings:
@@ -119,9 +120,9 @@ def _agreement(kind: str, fillings: Dict[str, Filling]) -> str:
     raise KeyError(kind)
 
 
-def _render(pattern: str, language: str, fillings: Dict[str, Filling]) -> Tuple[str, List[str]]:
+def _render(pattern: str, language: str, fillings: dict[str, Filling]) -> tuple[str, list[str]]:
     """A pattern with its slots filled, and the surfaces of its numbers in the fillings' order."""
-    surfaces: Dict[str, str] = {}
+    surfaces: dict[str, str] = {}
 
     def text_of(match: "re.Match[str]") -> str:
         kind, number, form = match.groups()
@@ -154,11 +155,11 @@ def _make_example(dice: Dice, part: str, target: str) -> Example:
     return Example(source, translation, values, tuple(surfaces))
 
 
-def generate(target: str) -> Dict[str, List[Example]]:
+def generate(target: str) -> dict[str, list[Example]]:
     """The demo text from English: ``train``, ``valid`` and ``test`` (sizes in SIZES)."""
     dice = Dice(SEED)
-    seen: Set[str] = set()
-    parts: Dict[str, List[Example]] = {}
+    seen: set[str] = set()
+    parts: dict[str, list[Example]] = {}
     for part in PARTS:
         parts[part] = []
         while len(parts[part]) < SIZES[part]:
@@ -169,7 +170,7 @@ def generate(target: str) -> Dict[str, List[Example]]:
     return parts
 
 
-def files(target: str) -> Dict[str, str]:
+def files(target: str) -> dict[str, str]:
     """The text of every file of a language pair, by name; those in English are the same in both.
 
     ``test.values.TARGET.tsv`` has a line for each number in the test: sentence (from 1), key, text

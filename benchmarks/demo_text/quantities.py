@@ -4,7 +4,8 @@ Each function draws a value that fits a part of the split and expresses it in th
 """
 
 import random
-from typing import Callable, Dict, NamedTuple, Sequence, Tuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from benchmarks.demo_text import numerals, split
 from benchmarks.demo_text.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
@@ -42,8 +43,8 @@ class Filling(NamedTuple):
     of that text that is the number (empty for plain words), ``value`` its key in split.py.
     """
 
-    forms: Dict[str, str]
-    surfaces: Dict[str, str] = {}
+    forms: dict[str, str]
+    surfaces: dict[str, str] = {}
     value: str = ""
 
 
@@ -55,7 +56,7 @@ def _first_that_fits(draw: Callable[[], Item], fits: Callable[[Item], bool]) -> 
             return value
 
 
-def _draw_integer(dice: Dice, part: str, ranges: Sequence[Tuple[int, int, int]]) -> int:
+def _draw_integer(dice: Dice, part: str, ranges: Sequence[tuple[int, int, int]]) -> int:
     """An integer of ``part`` from ``ranges`` (percent, low, high)."""
 
     def draw() -> int:
@@ -86,8 +87,8 @@ def count(dice: Dice, part: str, group: str, least: int = 1) -> Filling:
 
 def counted(number: int, noun: Noun, in_words: bool) -> Filling:
     """A number before a noun that agrees with it, in words or digits, in every German case."""
-    forms: Dict[str, str] = {}
-    surfaces: Dict[str, str] = {}
+    forms: dict[str, str] = {}
+    surfaces: dict[str, str] = {}
 
     def put(form: str, gender: str, case: str, name: str) -> None:
         language = form[:2]
@@ -126,7 +127,7 @@ def name_number(dice: Dice, part: str, group: str) -> Filling:
     return _number_alone(texts, split.number_key(100 * number))
 
 
-def _number_alone(texts: Dict[str, str], value: str) -> Filling:
+def _number_alone(texts: dict[str, str], value: str) -> Filling:
     """A filling whose text is its number, in one form per language."""
     forms = {"en": texts["en"], "fr:": texts["fr"]}
     forms.update({f"de:{case}": texts["de"] for case in CASES})
@@ -175,7 +176,7 @@ def date(dice: Dice, part: str, group: str) -> Filling:
     style = dice.pick(("digits", "digits", "ordinal", "ordinal", "words"))
     with_year = style != "words" and dice.chance(65)
 
-    def draw() -> Tuple[int, int]:
+    def draw() -> tuple[int, int]:
         month = dice.between(1, 12)
         return dice.between(1, lengths[month - 1]), month
 
@@ -197,7 +198,7 @@ def time(dice: Dice, part: str, group: str) -> Filling:
     """A time of day: "2:35 pm", "14:35" or "twenty-five to three in the afternoon"."""
     style = dice.pick(("am_pm", "clock", "words"))
 
-    def draw() -> Tuple[int, int]:
+    def draw() -> tuple[int, int]:
         if style == "words":
             return dice.between(5, 22), 5 * dice.between(0, 11)
         # Full and half hours are a tenth of the times in digits, not a thirtieth.
@@ -293,7 +294,7 @@ def measure(dice: Dice, part: str, group: str) -> Filling:
     return _number_alone(texts, split.number_key(10 * tenths))
 
 
-QUANTITIES: Dict[str, Callable[[Dice, str, str], Filling]] = {
+QUANTITIES: dict[str, Callable[[Dice, str, str], Filling]] = {
     "count": count,
     "many": many,
     "num": name_number,

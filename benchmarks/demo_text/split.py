@@ -15,7 +15,7 @@ Some values are always in training, since a language must be learnt from somethi
 """
 
 import hashlib
-from typing import Iterator, List
+from collections.abc import Iterator
 
 PARTS = ("train", "valid", "test")
 HELD_OUT_PERCENT = 6  # of the values, for each of valid and test
@@ -67,7 +67,7 @@ def time_part(hour: int, minute: int) -> str:
     return "train" if minute in (0, 30) else _hashed_part(f"dial:{hour % 12}:{minute}")
 
 
-def date_parts(day: int, month: int, year: int = 0) -> List[str]:
+def date_parts(day: int, month: int, year: int = 0) -> list[str]:
     """The parts of the day with its month and, if there is one, of the year (a number)."""
     parts = [_hashed_part(date_key(day, month))]
     return parts + [number_part(100 * year)] if year else parts

@@ -7,8 +7,6 @@ with its elision. ``{price}`` is written with a sign ("3,50 €") and in German 
 comes before a full stop: Moses detokenisation attaches a currency sign to the word after it.
 """
 
-from typing import List, Tuple
-
 _TABLE = """
 {who} bought {count:goods} in {city}. = {who} hat in {city} {count} gekauft. = {who} a acheté {count} à {city}.
 {when} {who} sold {count:goods}. = {when} hat {who} {count} verkauft. = {when}, {who} a vendu {count}.
@@ -74,7 +72,7 @@ The factory made {many:goods} in {year}. = Im Jahr {year} hat die Fabrik {many} 
 {who} ate {count:food} and paid {price}. = {who} hat {count} gegessen und zahlte {price}. = {who} a mangé {count} et a payé {price}.
 """  # noqa: E501  (a table reads better unbroken)
 
-TEMPLATES: List[Tuple[str, str, str]] = [
+TEMPLATES: list[tuple[str, str, str]] = [
     (english, german, french)
     for english, german, french in (line.split(" = ") for line in _TABLE.strip().splitlines())
 ]

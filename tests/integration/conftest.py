@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import archives, shared, stock, transformers_environment
+from tests import archives, shared, stock
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +48,3 @@ def own(tmp_path, monkeypatch) -> Path:
             text = "".join(line + "\n" for line in lines)
             (tmp_path / f"{name}.{lang}").write_text(text, encoding="utf-8")
     return tmp_path
-
-
-@pytest.fixture(scope="session")
-def transformers_python(tmp_path_factory) -> str:
-    """A Python that has transformers, and neither fairseq nor this project."""
-    return transformers_environment.make(tmp_path_factory.mktemp("transformers"))

@@ -1,12 +1,16 @@
-"""Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence."""
+"""Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence.
+
+torch 2.6 and later restricts what a file may name; the official stack's has our own unpickler.
+"""
 
 import collections
 import io
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +21,10 @@ from omegaconf import AnyNode, OmegaConf
 
 from tests import stock
 from tests.shared import SIZES
-from transformer_plugin import checkpoints
 from transformer_plugin.checkpoints import (
     CheckpointError,
     add_safe_globals,
     load_checkpoint,
-    restricted_pickle,
 )
 
 
@@ -75,38 +77,28 @@ def test_a_run_is_read_by_us_and_by_fairseq(run):
     assert all(torch.equal(state["model"][name], value) for name, value in parameters.items())
 
 
-def test_a_run_holds_no_numpy_and_the_restricted_unpickler_reads_it_alike(run):
+def test_a_run_holds_no_numpy(run):
     with zipfile.ZipFile(run) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
         assert b"numpy" not in archive.read(name)
-    other = {"pickle_module": restricted_pickle}
-    if checkpoints.TORCH_RESTRICTS_ITSELF:
-        other["weights_only"] = False  # the way of older torch, tried on a newer one
-    plain = torch.load(run, map_location="cpu", **other)
-    state = load_checkpoint(run)
-    assert plain["cfg"] == state["cfg"]
-    assert all(torch.equal(plain["model"][key], value) for key, value in state["model"].items())
 
 
 @pytest.mark.parametrize("spelling", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
-def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelling, monkeypatch):
+def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelling):
     state = torch.load(good)
     state["extra_state"] = {"sum": np.array([3, 2, 1]), "len": np.float64(7.5), "n": np.int64(4)}
     torch.save(state, tmp_path / "here.pt")
     here = np.zeros(1).__reduce__()[0].__module__.encode()  # as the numpy of this stack writes it
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
-    for unpickle in (checkpoints._unpickle, unpickle_as_older_torch):
-        monkeypatch.setattr(checkpoints, "_unpickle", unpickle)
-        read = load_checkpoint(tmp_path / "there.pt")["extra_state"]
-        assert read["sum"].tolist() == [3, 2, 1] and (read["len"], read["n"]) == (7.5, 4)
+    read = load_checkpoint(tmp_path / "there.pt")["extra_state"]
+    assert read["sum"].tolist() == [3, 2, 1] and (read["len"], read["n"]) == (7.5, 4)
 
 
 READERS = (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path)))
 
 
 @pytest.mark.parametrize("run", ["vaswani_transformer_tiny"], indirect=True)
-@pytest.mark.parametrize("restricted", [False, True])
-def test_other_peoples_classes_that_run_nothing_are_read(run, tmp_path, restricted, monkeypatch):
+def test_other_peoples_classes_that_run_nothing_are_read(run, tmp_path):
     state = load_checkpoint(run)
     cfg = OmegaConf.create({**state["cfg"], "list": [1, None]})
     meter = meters.AverageMeter(round=2)
@@ -117,8 +109,6 @@ def test_other_peoples_classes_that_run_nothing_are_read(run, tmp_path, restrict
     torch.save({**state, "cfg": cfg}, tmp_path / "here.pt")
     with_old_name = (b"fairseq.logging.meters", b"fairseq.meters")  # as of fairseq 0.9
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "old.pt", *with_old_name)
-    if restricted:  # the way of older torch as well
-        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
     for path in (tmp_path / "here.pt", tmp_path / "old.pt"):
         for read in READERS:
             found = read(path)
@@ -132,15 +122,13 @@ class Theirs:
 
 
 @pytest.mark.parametrize("run", ["vaswani_transformer_tiny"], indirect=True)
-def test_a_class_that_was_allowed_is_read(run, tmp_path, monkeypatch):
+def test_a_class_that_was_allowed_is_read(run, tmp_path):
     path = altered(run, tmp_path / "theirs.pt", lambda s: s["extra_state"].update(own=Theirs()))
     for read in READERS:
         with pytest.raises(CheckpointError, match=r"test_bad_checkpoints\.Theirs; .*add_safe_glob"):
             read(path)
     add_safe_globals([Theirs])
-    for unpickle in (checkpoints._unpickle, unpickle_as_older_torch):
-        monkeypatch.setattr(checkpoints, "_unpickle", unpickle)
-        assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)
+    assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)
 
 
 # --- what has to be refused --------------------------------------------------------------------
@@ -165,7 +153,7 @@ def without_history(content: bytes) -> bytes:
 
 
 NUMBERS = torch.tensor([1000.0, 1001.0]).numpy().tobytes()
-BAD: Dict[str, Callable[[bytes], bytes]] = {
+BAD: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda good: b"",
     "cut": lambda good: good[: len(good) // 2],
     "bit-in-a-weight": lambda good: flipped(good, NUMBERS, 2),
@@ -219,12 +207,9 @@ def payloads(mark: Path) -> dict:
     }
 
 
-@pytest.mark.parametrize("restricted", [False, True])
 @pytest.mark.parametrize("form", ["zip", "old", "bare"])
 @pytest.mark.parametrize("way", list(payloads(Path("x"))))
-def test_a_pickle_with_code_is_refused_and_nothing_runs(
-    way, form, restricted, good, tmp_path, monkeypatch
-):
+def test_a_pickle_with_code_is_refused_and_nothing_runs(way, form, good, tmp_path):
     mark, path = tmp_path / "executed", tmp_path / "checkpoint.pt"
     state = torch.load(good)
     state["extra_state"] = payloads(mark)[way]
@@ -232,17 +217,11 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(
         path.write_bytes(pickle.dumps(state["extra_state"], protocol=2))
     else:
         torch.save(state, path, _use_new_zipfile_serialization=form == "zip")
-    if restricted and checkpoints.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
-        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
     for read in READERS:
         with pytest.raises(CheckpointError) as refused:
             read(path)
         assert_one_sentence(refused.value, path)
     assert not mark.exists()
-
-
-def unpickle_as_older_torch(stream, mapped=False):
-    return torch.load(stream, pickle_module=restricted_pickle, weights_only=False)
 
 
 @pytest.mark.parametrize("way", list(payloads(Path("x"))))

@@ -13,20 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import stock
+from tests import shared, stock
 from tests.processes import (
-    ROOT,
     TWO,
     VASWANI,
     begin,
     children,
     finish,
-    killed_in_epoch_two,
     losses,
     to_the_end,
     until_saved,
 )
-from tests.shared import SIZES
 from tests.unit.test_distributed import holder
 from vaswani.experiment.checkpoints import describe
 
@@ -35,9 +32,9 @@ from vaswani.experiment.checkpoints import describe
 def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     """An experiment ``small``: dropout 0, the loss falls within an epoch, every update is kept."""
     folder = tmp_path_factory.mktemp("distributed")
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
-    table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES, "dropout": 0.0}
+    table["model"].update(init="fairseq", dropout=0.0)
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
     table["dataset"].update(max_tokens=150, max_tokens_valid=40)
     table["optimization"]["max_update"] = 12
@@ -91,17 +88,6 @@ def test_one_process_keeps_the_records(two):
     environment = json.loads((two / "env.json").read_text())
     assert (environment["processes"], environment["started_by"]) == (2, "torchrun")
     assert json.loads((two / "finished.json").read_text())["num_updates"] == 12
-
-
-@pytest.mark.slow
-def test_killed_and_continued_it_goes_on_as_unbroken(workplace):
-    command = [*TWO, *VASWANI, "run=killed"]
-    checkpoints = workplace / "runs" / "killed" / "checkpoints"
-    unreached = "optimization.max_update=100000"
-    reached = killed_in_epoch_two([*command, unreached], workplace, checkpoints)
-    end = f"optimization.max_update={reached + 6}"
-    assert f"continuing at update {reached:,}" in to_the_end([*command, end], workplace)
-    assert_same_losses(checkpoints, in_this_process(workplace, end), reached)
 
 
 def test_bleu_is_of_the_sentences_of_both_processes(two, tiny_data_bin, tiny_text):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from fairseq.utils import import_user_module
 
-from tests import stock
 from tests.models import batch, config, small_model, task
 from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions, sinusoids
 
@@ -85,17 +84,3 @@ def test_the_decoder_stays_causal_and_incremental(model: Any) -> None:
         other = copy.deepcopy(model)
         other.encoder.layers[0].self_attention.distances.weight.zero_()
         assert not torch.allclose(other(source, None, previous)[0], whole, atol=1e-4)
-
-
-def test_it_trains_and_translates(tiny_data_bin: Path, tmp_path: Path) -> None:
-    """By fairseq's commands with ``--user-dir`` of the example alone."""
-    sizes = [flag for flag in stock.SMALL if flag not in ("--arch", "vaswani_transformer_tiny")]
-    own = ["--user-dir", str(RELATIVE), "--arch", "relative_transformer", "--max-distance", "4"]
-    stock.train(
-        tiny_data_bin, tmp_path, *own, "--max-update", "20", "--no-epoch-checkpoints", model=sizes
-    )
-    checkpoint = str(tmp_path / "checkpoint_last.pt")
-    lines = stock.generate(
-        tiny_data_bin, checkpoint, "--user-dir", str(RELATIVE), "--task", "vaswani_translation"
-    )
-    assert sum(line.startswith("H-") for line in lines) > 10

@@ -99,8 +99,7 @@ def test_quantised_parameters_are_smaller(kind, size, model, moved, text, tmp_pa
     "options",
     [
         ["--beam", 1],
-        ["--lenpen", 1.5, "--print-alignment"],
-        ["--replace-unk"],
+        ["--lenpen", 1.5],
         ["--workers", 3, "--max-tokens", 40],
     ],
     ids=lambda options: " ".join(map(str, options)),
@@ -148,7 +147,9 @@ def test_neither_torch_nor_fairseq_is_needed(moved):
     assert done.stdout.strip() == Translator.from_pretrained(moved).translate(["the house"])[0].text
 
 
-@pytest.mark.parametrize("options", [["--length-penalty", "gnmt"], ["--precision", "bf16"]])
+@pytest.mark.parametrize(
+    "options", [["--length-penalty", "gnmt"], ["--precision", "bf16"], ["--print-alignment"]]
+)
 def test_options_that_it_lacks_are_refused(options, moved, text, tmp_path, capsys):
     assert stock.vaswani("translate", moved, text, *options, "--output", tmp_path / "out") == 1
     assert options[0] in capsys.readouterr().err
@@ -233,5 +234,3 @@ def test_another_length_penalty_is_scored_but_refused_by_no_bleu(more_text, tmp_
     last = table["proof"]["rows"][-1]
     assert last["tolerance"] is None
     assert abs(last["bleu"][1] - last["bleu"][0]) > 0.5
-    (score,) = (rows["bleu"] for rows in table["scores"].values())
-    assert score["score"] == pytest.approx(last["bleu"][1], abs=0.01), "its own, not the model's"

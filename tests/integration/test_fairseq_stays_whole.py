@@ -1,35 +1,23 @@
 """With the plugin loaded, what fairseq's own models and commands could do they still can."""
 
-import argparse
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
 from fairseq.data import data_utils
-from fairseq.models.transformer import TransformerModel
 from fairseq.nan_detector import NanDetector
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from tests import stock
 from tests.models import batch, dictionary, small_model
+from tests.parity.test_fairseq_transformer import reference
 
 # --- torch.jit.script ---------------------------------------------------------------------------
 
 
 def their_transformer() -> Any:
-    """fairseq's transformer, small."""
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    TransformerModel.add_args(parser)
-    args = parser.parse_args([])
-    for side in ("encoder", "decoder"):
-        vars(args).update({f"{side}_layers": 2, f"{side}_embed_dim": 16})
-        vars(args).update({f"{side}_ffn_embed_dim": 32, f"{side}_attention_heads": 2})
-    words = dictionary()
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    torch.manual_seed(1)
-    return TransformerModel.build_model(args, task).eval()
+    return reference(small_model(), keep_positions=True).eval()
 
 
 def test_their_generator_becomes_torchscript(tmp_path: Path) -> None:
@@ -65,7 +53,7 @@ def test_the_detector_of_nan_names_where_it_began(model: str) -> None:
     built.train()
     source, previous, _ = batch()
 
-    def reports() -> List[str]:
+    def reports() -> list[str]:
         with stock.logged() as lines, NanDetector(built):
             built(source, source.ne(1).sum(1), previous)[0].sum().backward()
         return [line for line in lines if "detected in output" in line]

@@ -15,7 +15,6 @@ from tests import stock
 from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
-from vaswani.decoding import engine
 
 SMALL_BATCHES = ["--max-tokens", "40"]  # four of them
 SEARCH = VaswaniSequenceGenerator.search_batch
@@ -101,9 +100,8 @@ def noted(pids: Path) -> None:
 @pytest.mark.parametrize(
     "more", [[], ["--nbest", "2"], ["--length-penalty", "gnmt", "--lenpen", "0.6"]]
 )
-def test_the_same_to_the_last_digit_in_any_number_of_processes(more, data, tmp_path, monkeypatch):
-    """The log too, which holds each score; few at a time, so that batches come out of order."""
-    monkeypatch.setattr(engine, "BATCHES_AT_A_TIME", 3)
+def test_the_same_to_the_last_digit_in_any_number_of_processes(more, data, tmp_path):
+    """The log too, which holds each score."""
     outs = [tmp_path / str(count) for count in (1, 2, 3)]
     for out in outs:
         assert generate(data, out, "--workers", out.name, *more) == 0

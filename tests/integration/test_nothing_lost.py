@@ -4,7 +4,6 @@ one that was stopped ends as the unbroken one: fairseq-train with our task, in t
 ``--update-epoch-batch-itr True``: else modern fairseq gives a resumed run other batches.
 """
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -61,23 +60,6 @@ def begun(seven_updates, tmp_path) -> Path:
 
 
 # --- where a training goes on from -------------------------------------------------------------
-
-
-def paper_rate(step: int, d_model: int = 32, warmup: int = 50) -> float:
-    """Equation 3 at the sizes of ``stock.SMALL`` and the warm-up of ``stock.train``."""
-    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-
-
-def test_a_resumed_training_ends_as_the_unbroken_one(begun, tiny_data_bin, tmp_path):
-    """And its rates are the schedule's: after u updates that of update u + 1 is set."""
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "12")
-    stock.train(tiny_data_bin, tmp_path / "unbroken", *EVERY_3, "--max-update", "12")
-    assert_same_bits(begun / "checkpoint_last.pt", tmp_path / "unbroken" / "checkpoint_last.pt")
-    logged = [json.loads(line) for line in lines if line.startswith("{") and '"ups"' in line]
-    rates = {int(entry["num_updates"]): float(entry["lr"]) for entry in logged if "lr" in entry}
-    assert sorted(rates) == [8, 9, 10, 11, 12]
-    for number, rate in rates.items():
-        assert rate == pytest.approx(paper_rate(number + 1), rel=1e-5)  # logged to 6 digits
 
 
 @pytest.mark.slow
@@ -168,15 +150,9 @@ def test_another_training_may_begin_with_other_words(begun, other_words, tmp_pat
     assert not any("another source dictionary" in line for line in lines)
 
 
-def test_translating_and_validating_with_other_words_is_refused(begun, other_words):
-    for command in (stock.generate, stock.validate):
-        with pytest.raises(CheckpointError, match="another source dictionary"):
-            command(other_words, begun / "checkpoint_last.pt", *OURS)
-
-
-def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
-    path = stock.without_dictionaries(begun / "checkpoint_last.pt", begun / "old.pt")
-    assert stock.results(stock.generate(other_words, path, *OURS), "H")
+def test_translating_with_other_words_is_refused(begun, other_words):
+    with pytest.raises(CheckpointError, match="another source dictionary"):
+        stock.generate(other_words, begun / "checkpoint_last.pt", *OURS)
 
 
 def test_options_that_changed_are_said(begun, tiny_data_bin):

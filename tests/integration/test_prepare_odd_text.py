@@ -21,14 +21,6 @@ def test_a_damaged_file_is_named(tmp_path, name, pack):
             text.count_lines(tmp_path / name)
 
 
-def test_files_of_dos_are_read(own, light):
-    path = own / "valid.en"
-    words = path.read_text("utf-8")
-    path.write_bytes(words.encode().replace(b"\n", b"\r\n"))
-    assert cli.main(HERE) == 0
-    assert (own / "data/own/text/valid.en").read_text("utf-8") == words
-
-
 def test_words_that_are_split_already_are_refused(own, light, capsys):
     word = "the@@"
     lines = (own / "train.en").read_text("utf-8").splitlines()
@@ -49,6 +41,13 @@ def test_fairseqs_own_symbols_are_spelt_out(own, light, word):
     subwords = (own / "data/own/bpe/train.en").read_text("utf-8")
     assert word not in subwords.split()
     assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
+
+
+def test_text_of_single_letters_is_refused(own, capsys):
+    for path in [*own.glob("train.*"), *own.glob("valid.*")]:
+        path.write_text("a b c\n" * 10)
+    assert cli.main(HERE) == 1
+    assert "tok/train.en" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lang", ["zh-CN", ""])

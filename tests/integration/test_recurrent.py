@@ -1,14 +1,13 @@
-"""examples/recurrent: what the paper is compared with, held against loops written out."""
+"""examples/recurrent: what the paper is compared with, held against its formulas."""
 
 import argparse
 import importlib
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
 from fairseq.utils import import_user_module
-from torch import Tensor
 
 from tests import stock
 from tests.models import batch, dictionary, sample, task
@@ -29,75 +28,34 @@ def model(cell: str = "lstm", attention_score: str = "additive", **sizes: Any) -
     return example.RecurrentModel.build_model(cfg, task()).double().eval()
 
 
-def step(cells: Any, layer: str, x: Tensor, state: List[Tensor]) -> List[Tensor]:
-    """One position of one layer by the formulas: the hidden state, and an LSTM's cell state.
-
-    rnn:  h' = tanh(W x + b + R h + c)
-    gru:  r, z = σ(…), n = tanh(W x + b + r (R h + c)), h' = (1 - z) n + z h
-    lstm: i, f, g, o = σ, σ, tanh, σ (…), s' = f s + i g, h' = o tanh(s')
-    """
-    weights = {name: getattr(cells, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh")}
-    inner = x @ weights["weight_ih"].t() + getattr(cells, f"bias_ih_l{layer}")
-    recurrent = state[0] @ weights["weight_hh"].t() + getattr(cells, f"bias_hh_l{layer}")
-    if cells.mode == "LSTM":
-        i, f, g, o = (inner + recurrent).chunk(4)
-        memory = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-        return [o.sigmoid() * memory.tanh(), memory]
-    if cells.mode == "GRU":
-        inner_r, inner_z, inner_n = inner.chunk(3)
-        recurrent_r, recurrent_z, recurrent_n = recurrent.chunk(3)
-        r, z = (inner_r + recurrent_r).sigmoid(), (inner_z + recurrent_z).sigmoid()
-        return [(1 - z) * (inner_n + r * recurrent_n).tanh() + z * state[0]]
-    return [(inner + recurrent).tanh()]
-
-
-def read(cells: Any, layer: str, xs: List[Tensor], state: List[Tensor]) -> Any:
-    """The outputs of a layer in one direction, in the order in which it reads, and its state."""
-    outputs = []
-    for x in xs:
-        state = step(cells, layer, x, state)
-        outputs.append(state[0])
-    return outputs, state
-
-
 @pytest.mark.parametrize(("cell", "score"), KINDS)
-def test_every_position_is_the_formulas(cell: str, score: str) -> None:
-    """One sentence of a padded batch, position by position, without torch's cells."""
+def test_a_sentence_of_a_padded_batch_is_as_alone(cell: str, score: str) -> None:
+    """Torch's cells over its words; attention and output by their formulas."""
     ours = model(cell, score)
     source, previous, _ = batch()
     with torch.no_grad():
         logits, extra = ours(source, None, previous)
+        tokens = ours.encoder.tokens.weight * SMALL["embed_dim"] ** 0.5
         for row in range(3):
-            words = source[row][source[row].ne(1)]
-            tokens = ours.encoder.tokens.weight * SMALL["embed_dim"] ** 0.5
-            xs, states = [tokens[word] for word in words], []
-            empty = [torch.zeros(6).double()] * (2 if cell == "lstm" else 1)
-            for layer in "01":
-                ahead, ahead_state = read(ours.encoder.cells, layer, xs, empty)
-                back, back_state = read(ours.encoder.cells, f"{layer}_reverse", xs[::-1], empty)
-                xs = [torch.cat(both) for both in zip(ahead, back[::-1], strict=True)]
-                states.append(
-                    [torch.cat(both) for both in zip(ahead_state, back_state, strict=True)]
-                )
-            memory = torch.stack(xs)
-            xs = [tokens[word] for word in previous[row][previous[row].ne(1)]]
-            for layer in "01":
-                xs, _ = read(ours.decoder.cells, layer, xs, states[int(layer)])
-            for place, x in enumerate(xs):
-                if score != "none":
+            real, written = source[row].ne(1), previous[row].ne(1)
+            memory, last = ours.encoder.cells(tokens[source[row, real]])
+            states = last if cell == "lstm" else (last,)
+            states = tuple(torch.cat([state[0::2], state[1::2]], -1) for state in states)
+            start = states if cell == "lstm" else states[0]
+            x, _ = ours.decoder.cells(tokens[previous[row, written]], start)
+            if score != "none":
+                scores = x @ memory.T
+                if score == "additive":
                     attention = ours.decoder.attention
-                    scores = memory @ x
-                    if score == "additive":
-                        queried = attention.query.weight @ x + memory @ attention.key.weight.t()
-                        scores = queried.tanh() @ attention.score.weight[0]
-                    weights = scores.softmax(0)
-                    real = source[row].ne(1)
-                    torch.testing.assert_close(extra["attn"][0][row, place, real], weights)
-                    assert not extra["attn"][0][row, place, ~real].any()
-                    x = torch.cat([x, weights @ memory])
-                features = (ours.decoder.combine.weight @ x + ours.decoder.combine.bias).tanh()
-                expected = ours.decoder.tokens.weight @ features
-                torch.testing.assert_close(logits[row, place], expected)
+                    queried = attention.query(x)[:, None] + attention.key(memory)
+                    scores = queried.tanh() @ attention.score.weight[0]
+                weights = scores.softmax(-1)
+                found = extra["attn"][0][row, written]
+                torch.testing.assert_close(found[:, real], weights)
+                assert not found[:, ~real].any()
+                x = torch.cat([x, weights @ memory], -1)
+            expected = ours.decoder.combine(x).tanh() @ ours.decoder.tokens.weight.T
+            torch.testing.assert_close(logits[row, written], expected)
 
 
 @pytest.mark.parametrize(("cell", "score"), KINDS)

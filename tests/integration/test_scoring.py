@@ -4,8 +4,6 @@ The files are written here; tests/integration/test_vaswani.py has the whole way 
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,10 +11,9 @@ import pytest
 import yaml
 
 from tests.files import write
-from tests.own_text import contents, sentence_of
 from vaswani import cli
-from vaswani.data import test_sets
 from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
@@ -89,7 +86,7 @@ def test_hyphens_split_by_the_recipe_are_not_split_again():
 
 def test_published_figures_stand_beside_wmts_test_sets(monkeypatch):
     """As if WMT's set had 20 sentences; its true size is in tests/unit/test_score.py."""
-    monkeypatch.setitem(test_sets.SENTENCES, "wmt13", 20)
+    monkeypatch.setitem(published.SENTENCES, "wmt13", 20)
     make_run("wmt", TEXT, TEXT, "valid", archives="wmt14", valid="newstest2013")
     report = score("wmt", "--subset", "valid", subset="valid")
     assert "Table 3" in report["published"][0]["source"]
@@ -108,43 +105,4 @@ def test_a_run_is_compared_with_a_run_or_a_file(tokenised):
     assert all(row["p"] < 0.05 for row in by_run["metrics"].values())
 
 
-def test_a_run_keeps_its_files(capsys):
-    make_run("mine", TEXT)
-    before = contents(Path("runs"))
-    for name in before:
-        assert cli.main(["score", "mine", "--json", f"runs/{name}"]) == 1
-        assert name in sentence_of(capsys)
-    assert contents(Path("runs")) == before
-
-
 MADE = "runs/r/checkpoints/checkpoint_average_last"
-
-
-@pytest.mark.parametrize(
-    ("kept", "environment", "arguments", "averaged", "decoded"),
-    [
-        (21, {}, [], ["average r --last 20"], f"{MADE}20.pt"),
-        (5, {"LAST": "3"}, ["--beam", "2"], ["average r --last 3"], f"{MADE}3.pt --beam 2"),
-        (20, {"AVERAGE": "no"}, [], [], "runs/r/checkpoints/checkpoint_last.pt"),
-    ],
-)
-def test_evaluate_averages_one_checkpoint_less_than_is_kept(
-    tmp_path, kept, environment, arguments, averaged, decoded
-):
-    """5 checkpoints of base and 20 of big (section 6.1), of which the runs keep one more."""
-    config = {"checkpoint": {"keep_interval_updates": kept, "keep_last_epochs": 7}}
-    write(tmp_path / "runs" / "r" / "config.yaml", yaml.safe_dump(config))
-    write(tmp_path / "vaswani", "#!/bin/sh", 'echo "$*"').chmod(0o755)
-    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "evaluate.sh"), "r", *arguments],
-        env={**os.environ, "PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
-        *averaged,
-        f"generate {decoded}",
-        "score r --subset test",
-    ]

@@ -9,7 +9,6 @@ from fairseq.data import Dictionary
 
 from tests import exported, packed, stock
 from tests.models import small_model, task
-from tests.own_text import HERE, sentence_of
 from tests.pieces import learn, pairs, write_text
 from vaswani import Translator
 from vaswani.data import pieces
@@ -135,16 +134,6 @@ def test_fairseqs_commands_give_the_same_text(model, tmp_path):
 
 
 # ---- bad input ----------------------------------------------------------------------------------
-
-
-def test_text_is_not_split_otherwise_than_that_of_like(own, light, capsys):
-    assert stock.vaswani(*HERE) == 0
-    for lang in ("en", "de"):
-        Path(f"data/own/data-bin/dict.{lang}.txt").write_text("e 1\n")
-    capsys.readouterr()
-    like = ["--like", "data/own", "--test", "valid", "--out", "data/more"]
-    assert stock.vaswani("prepare", *like, "--subword", "sentencepiece") == 1
-    assert "subword_nmt" in sentence_of(capsys) and not Path("data/more").exists()
 
 
 def test_data_of_fairseqs_own_commands_are_recognised_as_pieces(run, place, monkeypatch, capsys):

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from vaswani import Translator
 from vaswani.commands.attention import COMMAND, RECORD
-from vaswani.common.artifact import check_recorded
-from vaswani.model_folder.folder import WEIGHTS, changed_since_packed
+from vaswani.common.artifact import changed_files, check_recorded
+from vaswani.model_folder.folder import SUMS, WEIGHTS, sums_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
@@ -17,7 +17,7 @@ MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
 
 def test_the_shipped_model_is_as_it_was_made():
     """Whole, of halves and so small; and what it says of itself."""
-    assert changed_since_packed(MODEL) == {}  # its card included
+    assert changed_files(MODEL, SUMS, sums_of(MODEL)) == []  # its card included
     assert {value.dtype for value in load_file(MODEL / WEIGHTS).values()} == {torch.float16}
     assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2.2e6
     origin = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["origin"]
@@ -26,7 +26,7 @@ def test_the_shipped_model_is_as_it_was_made():
 
 def test_the_everyday_model_is_as_it_was_made_and_translates():
     model = EXAMPLES / "tatoeba_en_de"
-    assert changed_since_packed(model) == {}
+    assert changed_files(model, SUMS, sums_of(model)) == []
     assert sum(path.stat().st_size for path in model.iterdir()) < 8.5e6
     (translation,) = Translator.from_pretrained(model).translate(["Can you help me?"])
     assert translation.text == "Kannst du mir helfen?"

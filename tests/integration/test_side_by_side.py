@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def losses(run: str) -> list:
     lines = [json.loads(line) for line in Path("runs", run, "train.jsonl").read_text().splitlines()]

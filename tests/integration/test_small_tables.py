@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -112,9 +112,9 @@ def test_text_prepared_as_tokens_has_one_bleu(tmp_path: Path) -> None:
 
 
 def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, capsys: Any) -> None:
-    commands: List[str] = []
+    commands: list[str] = []
 
-    def run_command(command: List[str]) -> int:
+    def run_command(command: list[str]) -> int:
         commands.append(command[3])
         return 3 if len(commands) == 8 else stock.vaswani(*command[3:])  # as if the eighth failed
 
@@ -144,7 +144,7 @@ def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, cap
     assert capsys.readouterr().out.count("vaswani train small") == 1
 
 
-def rows() -> List[small_tables.Row]:
+def rows() -> list[small_tables.Row]:
     return read_table("table2").rows
 
 

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 import pytest
 import yaml
 
 from tests import stock
-from tests.conftest import preprocess, write_digit_pairs
 from tests.shared import SIZES
 from transformer_plugin.checkpoints import load_checkpoint
 
@@ -67,24 +66,3 @@ def test_yaml_flags_and_vaswani_train_learn_the_same(tiny_data_bin, tmp_path, pl
         difference, name = stock.largest_difference(by_yaml, path)
         assert difference == 0, name  # the preset's dropout of 0.3 and all else: the same
     assert load_checkpoint(by_yaml)["cfg"]["model"]["dropout"] == 0.3
-
-
-@pytest.fixture(scope="module")
-def odd_run(tmp_path_factory) -> Path:
-    """A data-bin with a checkpoint: three pairs with an empty side, and one of 30 words."""
-    folder = tmp_path_factory.mktemp("odd-text")
-    for seed, name in enumerate(("train", "valid", "test")):
-        write_digit_pairs(folder, name, 40, seed)
-        for language, lines in (("en", ["", "", "1 2"]), ("de", ["", "2 1", ""])):
-            path = folder / f"{name}.{language}"
-            text = "\n".join([*lines, " ".join("7" * 30)]) + "\n"
-            path.write_text(text + path.read_text(encoding="utf-8"), "utf-8")
-    data = preprocess(folder, tmp_path_factory.mktemp("odd"), "--joined-dictionary")
-    stock.train(data, data, "--max-update", "3")
-    return data
-
-
-def test_empty_lines_survive_training_and_decoding(odd_run):
-    lines = stock.generate(odd_run, odd_run / "checkpoint_last.pt", "--max-len-b", "5")
-    assert sorted(stock.results(lines, "H")) == list(range(44))
-    assert [stock.results(lines, "S")[number] for number in (0, 1, 2)] == [[""], [""], ["1 2"]]

@@ -1,6 +1,5 @@
 """``vaswani_translation`` in fairseq's commands and in ours: the batch is said, and warned of."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -9,10 +8,10 @@ import pytest
 import yaml
 from fairseq.trainer import Trainer
 
-from tests import stock
+from tests import shared, stock
 from vaswani import cli
+from vaswani.planning.training_plan import Hardware, training_plan
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS = ["--task", "vaswani_translation"]
 SHORT = [*OURS, "--max-update", "1", "--no-save", "--disable-validation"]
 #: tests/conftest.py's 200 training pairs in one batch, with an EOS a side
@@ -76,9 +75,8 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
 @pytest.fixture
 def experiment(tiny_data_bin, tmp_path, monkeypatch) -> Path:
     """One update on the whole training text, in a folder of its own."""
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin))
-    table["model"].update(encoder_ffn_embed_dim=16, decoder_ffn_embed_dim=16)
     table["dataset"].update(max_tokens=100_000, batch_size=200)
     table["optimization"]["max_update"] = 1
     table["checkpoint"] = {"no_epoch_checkpoints": True}
@@ -97,10 +95,9 @@ def test_vaswani_train_shows_the_warning(experiment, tokens, capsys):
 def test_training_sees_the_batch_of_its_plan(experiment, capsys):
     """``vaswani plan`` counts batches; training with its options counts the same."""
     change = ["task.batch_tokens=700", "dataset.batch_size=null", "dataset.max_tokens=600"]
-    command = ["plan", str(experiment), *change, "--gpus", "1", "--json", "plan.json"]
-    assert cli.main(command) == 0
+    assert cli.main(["plan", str(experiment), *change, "--gpus", "1"]) == 0
     assert "measured on" in capsys.readouterr().out
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    plan = training_plan(str(experiment), change, Hardware(gpus=1))
     assert plan["left_out"] == 0 and plan["vocabulary"] == 16
     assert abs(plan["target_tokens"] - 700) <= 70
     assert stock.vaswani(*shlex.split(plan["command"])[1:]) == 0

@@ -1,7 +1,6 @@
 """What our own options of fairseq-train change, and what must not change the result."""
 
 from pathlib import Path
-from typing import Dict, List
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ def last(folder: Path) -> Path:
     return folder / "checkpoint_last.pt"
 
 
-def validations(lines: List[str]) -> List[Dict[str, float]]:
+def validations(lines: list[str]) -> list[dict[str, float]]:
     """The values of each validation that a training logged."""
     found = [line.split(" | ")[2:] for line in lines if " | valid on 'valid' subset | " in line]
     return [{name: float(v) for name, v in (p.split() for p in parts)} for parts in found]

@@ -174,11 +174,6 @@ def test_a_changed_training_text_is_refused(own_run, cli):
     assert cli("train", "small", *again).code == 0
 
 
-def test_options_that_changed_are_said_on_the_terminal(own_run, cli):
-    changed = ("criterion.label_smoothing=0.2", "optimization.max_update=7")
-    assert "criterion.label_smoothing was 0.1" in cli("train", "small", *changed).err
-
-
 def test_a_users_config_yaml_is_not_replaced(workplace, cli):
     """``vaswani train mine/config.yaml`` with ``mine/checkpoints``, or ``run=mine``."""
     Path("mine").mkdir()

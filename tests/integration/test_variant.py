@@ -1,6 +1,7 @@
 """A variant as a subclass (examples/relative_positions): from training to export."""
 
 import json
+import math
 import random
 import shlex
 import shutil
@@ -9,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import stock
-from tests.shared import SIZES
+from tests import shared, stock
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
@@ -25,12 +25,11 @@ TO_FAIRSEQ = ("--to", "fairseq")
 def place(tmp_path_factory) -> Path:
     """A folder with a trained run of the variant, and its packed model."""
     folder = tmp_path_factory.mktemp("variant")
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["common"]["user_dir"] = str(VARIANT)
-    table["task"]["data"] = "data/digits/data-bin"
-    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **SIZES}
+    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **shared.SIZES}
     table["optimization"]["max_update"] = 4
-    table["checkpoint"]["save_dir"] = "runs/relative/checkpoints"
+    table["checkpoint"] = {"save_dir": "runs/relative/checkpoints"}
     (folder / "relative.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
     for part, count in (("train", 60), ("valid", 10), ("test", 10)):
         for language, words in (("en", "zero one two three"), ("de", "null eins zwei drei")):
@@ -49,18 +48,25 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
+def in_nats(row: list[str]) -> float:
+    """The score in a line of results; fairseq prints it to the base 2."""
+    return float(row[0]) * math.log(2)
+
+
 @pytest.fixture
 def model(place, monkeypatch) -> str:
     monkeypatch.chdir(place)
     return "runs/relative/model"
 
 
-def test_it_translates_as_its_run_does(model, tmp_path):
-    search = ["--max-len-a", 0, "--max-len-b", 5]
-    options = ["--user-dir", VARIANT, *search, "--output", tmp_path / "out"]
-    assert stock.vaswani("translate", model, "data/digits/text/test.en", *options) == 0
-    run = Path("runs/relative/eval/test.hyp")
-    assert (tmp_path / "out").read_bytes() == run.read_bytes()
+def test_it_translates_as_its_run_does(model, cli):
+    """By scores: hardly trained, it finds some words as likely as others."""
+    search = ["--max-len-a", 0, "--max-len-b", 5, "--scores"]
+    said = cli("translate", model, "data/digits/text/test.en", "--user-dir", VARIANT, *search)
+    log = Path("runs/relative/eval/test.log").read_text(encoding="utf-8").splitlines()
+    expected = [in_nats(row) for _, row in sorted(stock.results(log, "H").items())]
+    found = [float(line.split("\t")[1]) for line in said.out.splitlines()]
+    assert found == pytest.approx(expected, abs=1e-4)  # printed to 4 places
 
 
 def test_its_attention_is_shown(model, tmp_path):
@@ -101,12 +107,12 @@ def test_fairseq_translates_its_export_as_it_translates(model, tmp_path):
     out = tmp_path / "out"
     assert stock.vaswani("export", model, *TO_FAIRSEQ, "--user-dir", VARIANT, "--out", out) == 0
     rows = json.loads((out / "vaswani.json").read_text())["proof"]["rows"]
-    assert all(row["identical"] == 10 for row in rows)
+    assert rows and all(row["sentences"] == 10 for row in rows)
     block = (out / "README.md").read_text().split("```sh\n")[1].split("```")[0]
     _, _, *flags = shlex.split(block.replace("\\\n", " "))
     lines = stock.interactive(out, out / "model.pt", "one two\n", *flags)
     ours = Translator.from_pretrained(model, user_dir=str(VARIANT)).translate(["one two"])
-    assert stock.results(lines, "D")[0][1] == ours[0].hypotheses[0].text
+    assert in_nats(stock.results(lines, "D")[0]) == pytest.approx(ours[0].score, abs=1e-4)
 
 
 @pytest.mark.parametrize("target", ["ctranslate2", "huggingface"])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from vaswani_transformer.vocabulary import EOS, UNK
+from vaswani_transformer.vocabulary import UNK
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "examples" / "paper.py"
@@ -95,37 +95,18 @@ def page() -> Run:
 
 
 def test_the_sections_are_those_of_the_contents() -> None:
-    """Sixteen, in order; each link leads to a heading, and each section checks something."""
+    """Sixteen, in order, and each link leads to a heading."""
     text = "\n".join(cell for kind, cell in CELLS if kind == "markdown")
     titles = re.findall(r"^## (\d+ .*)$", text, re.MULTILINE)
     links = re.findall(r"^\| (\d+) \| \[(.*?)\]\(#(.*?)\)", text, re.MULTILINE)
     assert [f"{number} {title}" for number, title, _ in links] == titles
     assert [link for _, _, link in links] == [title.replace(" ", "-") for title in titles]
     assert [title.split()[0] for title in titles] == NUMBERS
-    section, checked = "0", []
-    for kind, cell in CELLS:
-        if kind == "markdown":
-            section = (re.findall(r"^## (\d+) ", cell, re.MULTILINE) or [section])[-1]
-        elif any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell))):
-            checked.append(section)
-    assert list(dict.fromkeys(checked)) == NUMBERS
 
 
 def test_every_section_has_an_exercise_whose_answer_holds(page) -> None:
     assert list(page.answers) == NUMBERS
     assert {number: error for number, error in page.answers.items() if error} == {}
-
-
-def test_the_decoder_has_its_shapes(page) -> None:
-    """Section 8: the shifted input, masked self-attention, attention to the source."""
-    seen = page.variables["8"]
-    (source, target), shifted = seen["PAIR"], seen["shifted"][0].tolist()
-    assert shifted == [EOS, *target[:-1]] and target[-1] == source[-1] == EOS
-    S, T, types = len(source), len(target), len(seen["VOCABULARY"])
-    assert seen["memory"].states.shape == (1, S, 64)
-    assert seen["own"].shape == (1, 4, T, T) and seen["cross"].shape == (1, 4, T, S)
-    assert seen["logits"].shape == (1, T, types)
-    assert torch.equal(seen["own"].gt(0)[0, 0], torch.ones(T, T).tril().bool())
 
 
 def test_the_text_is_split_as_for_the_demos_model(page) -> None:

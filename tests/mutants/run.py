@@ -14,9 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("vaswani_transformer", "transformer_plugin", "vaswani", "tests", "configs")
@@ -33,7 +34,7 @@ class Mutant(NamedTuple):
     name: str
     file: str
     breaks: str
-    tests: List[str]
+    tests: list[str]
 
 
 def read(name: str) -> Mutant:
@@ -51,12 +52,12 @@ def patch_of(name: str) -> Path:
     return Path(__file__).with_name(f"{name}.patch")
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """All bugs."""
     return sorted(path.stem for path in Path(__file__).parent.glob("*.patch"))
 
 
-def missing_tests(mutant: Mutant) -> List[str]:
+def missing_tests(mutant: Mutant) -> list[str]:
     """Those of its tests that no longer exist."""
     missing = []
     for test in mutant.tests:
@@ -77,7 +78,7 @@ def copy_sources(folder: Path) -> Path:
     return folder
 
 
-def environment(folder: Path) -> Dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Variables that make Python use a copy, and git take it for no part of a repository."""
     own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)}
     return {**os.environ, **own, "GIT_CEILING_DIRECTORIES": str(folder.parent)}

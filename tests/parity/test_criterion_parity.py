@@ -1,31 +1,25 @@
 """Section 5.4: our loss is fairseq's ``label_smoothed_cross_entropy``, in value and gradient."""
 
-from argparse import Namespace
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from fairseq.criterions import FairseqCriterion, build_criterion
-from fairseq.models.transformer import TransformerModel
-from fairseq.models.transformer.transformer_legacy import tiny_architecture
 from omegaconf import OmegaConf
 from torch import nn
 
 import transformer_plugin  # noqa: F401  (registers the criterion)
 from tests.models import sample, small_model, task
+from tests.parity.test_fairseq_transformer import reference
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
-PAD = 1
 
 
-def fairseqs_transformer(**options: Any) -> TransformerModel:
-    """``--arch transformer_tiny`` of fairseq."""
-    args = Namespace(dropout=0.0, **options)
-    tiny_architecture(args)
-    torch.manual_seed(0)
-    return TransformerModel.build_model(args, task())
+def fairseqs_transformer() -> nn.Module:
+    return reference(small_model(), keep_positions=True)
 
 
 def criterion(name: str, sentence_avg: bool = False) -> FairseqCriterion:

@@ -6,8 +6,9 @@ replaced, every parameter after 8 updates is the same.
 
 import random
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy
 import pytest
@@ -115,17 +116,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / "bpe" / f"{part}.{language}").write_text(lines, encoding="utf-8")
     preprocess(folder / "bpe", folder / "data-bin", "--joined-dictionary")
     return folder
-
-
-def test_the_loop_reads_any_two_languages(tmp_path) -> None:
-    for name in ("bpe", "data-bin"):
-        (tmp_path / name).mkdir()
-    for language, line in (("fr", "un deux\n"), ("it", "uno due\n")):
-        for part in ("train", "valid", "test"):
-            (tmp_path / "bpe" / f"{part}.{language}").write_text(line)
-        (tmp_path / f"data-bin/dict.{language}.txt").write_text("un 1\ndeux 1\nuno 1\ndue 1\n")
-        (tmp_path / f"data-bin/train.it-fr.{language}.bin").touch()
-    assert loop().prepared_text(tmp_path).test == [([6, 7, 2], [4, 5, 2])]
 
 
 def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> dict[str, Tensor]:

@@ -4,10 +4,11 @@ A test names all checks that a bug concerns, so that none cries without a reason
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,6 @@ from vaswani_transformer.check.card import (
 )
 from vaswani_transformer.check.subject import load
 from vaswani_transformer.check.whole_model import expected_parameters
-from vaswani_transformer.search import SearchOptions, search
 
 OURS = load(Path(template.__code__.co_filename).with_name("template.py"))
 FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
@@ -85,13 +85,6 @@ def padding_not_masked(model: Any) -> None:
     model.encoder.find_padding = lambda tokens: None
 
 
-def positions_from_the_end(model: Any) -> None:
-    embedding = model.decoder.embedding
-    embedding.forward = lambda ids, skip=0: embedding.embed(
-        torch.arange(ids.size(1)).flip(0)[None], ids, ids.size(1)
-    )
-
-
 def positions_by_the_batch(model: Any) -> None:
     embedding = model.decoder.embedding
     embedding.forward = lambda ids, skip=0: embedding.embed(
@@ -109,13 +102,6 @@ def norm_at_the_end(model: Any) -> None:
 
 def another_matrix(model: Any) -> None:
     model.encoder.projection = nn.Linear(7, 11)
-
-
-def heads_are_copies(model: Any) -> None:
-    for layer in model.encoder.layers:
-        rows = layer.self_attention.qkv_proj
-        for parameter in (rows.weight.data, rows.bias.data):
-            parameter[:64] = parameter[:8].repeat(8, *[1] * (parameter.dim() - 1))
 
 
 def one_head(model: Any) -> None:
@@ -165,15 +151,6 @@ def trained_sinusoids(model: Any) -> None:
     positions.forward = lambda numbers, length, like: positions.rows[numbers]
 
 
-def dropout_before_positions(model: Any) -> None:
-    for side in (model.encoder.embedding, model.decoder.embedding):
-        positions = side.positions
-        side.forward = lambda ids, skip=0, side=side, positions=positions: (
-            side.dropout(side.tokens(ids) * 32**0.5)
-            + positions(torch.arange(ids.size(1))[None], ids.size(1), ids / 1)
-        )
-
-
 def pre_norm(model: Any) -> None:
     for layer in model.encoder.layers:
 
@@ -194,19 +171,6 @@ def with_norms(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any], None
                 part.forward = lambda x, y, part=part: function(part, x, y)
 
     return plant
-
-
-def sample_deviation(part: Any, x: Any, y: Any) -> Any:
-    x = x + part.dropout(y)
-    normal = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
-    return normal * part.norm.weight + part.norm.bias
-
-
-def norm_before_of_a_sample(model: Any) -> None:
-    pre_norm(model)
-    for layer in model.encoder.layers:
-        for part in (layer.after_self_attention, layer.after_feed_forward):
-            part.norm.forward = lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
 
 
 def with_ffn(function: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
@@ -262,18 +226,10 @@ def cross_entropy(**options: Any) -> SimpleNamespace:
     )
 
 
-def mean_over_padding(logits: Any, target: Any) -> Any:
-    return OURS.loss(logits, target) * target.ne(1).sum() / target.numel()
-
-
 def trained_to_repeat(model: Any, source: Any, target: Any) -> Any:
     previous = target.roll(1, dims=1)
     previous[:, 0] = 2
     return OURS.loss(model(source, previous), previous)
-
-
-def not_shifted(model: Any, source: Any, target: Any) -> Any:
-    return OURS.loss(model(source, target), target)
 
 
 BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
@@ -283,7 +239,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         {"the decoder uses the encoder's output", ORDER},
     ),
     "padding not masked": (built(padding_not_masked), {"source padding changes nothing"}),
-    "positions from the end": (built(positions_from_the_end), {TARGET_PADDING}),
     "positions by the batch": (
         built(positions_by_the_batch),
         {"other sentences of a batch change nothing"},
@@ -292,10 +247,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "three matrices": (ours(build=untied), {"one matrix has three uses", PARAMETERS}),
     "a norm at the end": (built(norm_at_the_end), {PARAMETERS}),
     "another matrix": (built(another_matrix), {PARAMETERS}),
-    "heads are copies": (
-        built(heads_are_copies),
-        {"each layer has h heads, and no two are alike"},
-    ),
     "one head": (built(one_head), {"each layer has h heads, and no two are alike"}),
     "dropout in evaluation": (built(dropout_in_evaluation), {TRAINING_ONLY}),
     "no dropout": (
@@ -313,10 +264,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         built(trained_sinusoids),
         {"positions are not trained", PARAMETERS},
     ),
-    "dropout before positions": (
-        built(dropout_before_positions),
-        {"dropout is on the sum of embedding and position"},
-    ),
     "norm before the sub-layer": (built(pre_norm), {NORM}),
     "residual missing": (
         built(with_norms(lambda part, x, y: part.norm(part.dropout(y)))),
@@ -331,11 +278,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
             )
         ),
         {NORM_FORMULA},
-    ),
-    "sample deviation": (built(with_norms(sample_deviation)), {NORM_FORMULA}),
-    "sample deviation before the sub-layer": (
-        built(norm_before_of_a_sample),
-        {NORM, NORM_FORMULA},
     ),
     "another d_ff": (
         with_sizes(d_ff=72),
@@ -377,10 +319,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         softmax_attention(without_maximum),
         {"large scores have finite weights"},
     ),
-    "no warm-up": (
-        ours(learning_rate=lambda step: (512 * step) ** -0.5),
-        {"the learning rate is equation 3"},
-    ),
     "a step late": (
         ours(learning_rate=lambda step: OURS.learning_rate(step + 1)),
         {"the learning rate is equation 3"},
@@ -388,10 +326,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "Adam's defaults": (
         ours(optimizer=lambda model: torch.optim.Adam(model.parameters())),
         {"Adam has β = (0.9, 0.98) and ε = 1e-9"},
-    ),
-    "no smoothing": (
-        cross_entropy(ignore_index=1),
-        {"the loss is label-smoothed cross entropy"},
     ),
     "torch's smoothing": (
         cross_entropy(ignore_index=1, label_smoothing=0.1),
@@ -401,13 +335,8 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         cross_entropy(label_smoothing=0.1 * 50 / 49),
         {"padding is left out of the loss"},
     ),
-    "a mean over padding": (ours(loss=mean_over_padding), {"padding is left out of the loss"}),
     "labels not shifted": (
         ours(training_loss=trained_to_repeat),
-        {"the decoder's input is the target shifted right"},
-    ),
-    "input not shifted": (
-        ours(training_loss=not_shifted),
         {"the decoder's input is the target shifted right"},
     ),
 }
@@ -439,20 +368,9 @@ def later_step(model: Any) -> None:
     decoder.step = step
 
 
-def fairseqs_penalty(model: Any, source: Any) -> list[list[int]]:
-    options = SearchOptions(beam=4, lenpen=1.0, max_len_a=1, max_len_b=50)
-    found = search(model.decoder, model.encoder(source), source, options)
-    best = dict(reversed(list(zip(found.sentences, found.tokens, strict=True))))
-    return [best[n].tolist() for n in range(len(source))]
-
-
 SEARCH_BUGS = {
     "no length penalty": (
         lambda model, source: beam_search(model, source, beam=4, alpha=0.0),
-        {"beam search divides log P by ((5 + length) / 6)^0.6"},
-    ),
-    "fairseq's penalty": (
-        fairseqs_penalty,
         {"beam search divides log P by ((5 + length) / 6)^0.6"},
     ),
     "a limit of 100": (
@@ -486,14 +404,11 @@ def test_every_check_has_its_bug() -> None:
 ROWS = {
     "base": {},
     "A: one head": {"heads": 1},
-    "A: more heads": {"heads": 8},
     "B: narrow keys": {"d_k": 4},
     "C: one layer": {"layers": 1},
-    "C: three layers": {"layers": 3},
     "C: d_model, d_k, d_v": {"d_model": 48, "heads": 4, "d_k": 6, "d_v": 6},
     "C: d_ff": {"d_ff": 40},
     "D: no dropout": {"dropout": 0.0},
-    "D: more dropout": {"dropout": 0.2},
     "E: learned positions": {"learned_positions": True},
     "big": {"d_model": 64, "d_ff": 256, "heads": 16, "dropout": 0.3},
     "tiny": {"d_model": 32, "d_ff": 128, "heads": 4},
@@ -564,10 +479,6 @@ def test_only_leaks_and_masks_are_errors_and_usual_choices_are_marked() -> None:
 def test_a_difference_says_by_how_much() -> None:
     scale = result_of("not divided by √d_k", "scores are divided by √d_k")
     assert (scale.expected, scale.seen) == ("products times 1/√8 = 0.3536", "times 1.0000")
-    factor = result_of("embedding not scaled", "embeddings are multiplied by √d_model")
-    assert (factor.expected, factor.seen) == ("rows of the matrix times 5.657", "times 1.000")
-    eps = result_of("the ε of torch", NORM_FORMULA)
-    assert eps.seen == "about 1e-05"
     late = result_of("a step late", "the learning rate is equation 3")
     assert late.seen == "3.494e-07"
     matrices = result_of("three matrices", PARAMETERS)
@@ -608,7 +519,6 @@ BAD = {
         {"logits": lambda model, s, t: model(s, t).transpose(0, 1)},
         r"logits returned a tensor \[5, 2, 50\]: expected a tensor of floats \[2, 5, 50\]",
     ),
-    "no tensor": ({"logits": lambda *_: [1]}, "logits returned list: expected a tensor"),
     "training": ({"logits": left_in_training}, "logits left the model in training mode"),
     "not finite": ({"logits": lambda model, s, t: model(s, t) / 0}, "not finite"),
     "random": (
@@ -621,10 +531,7 @@ BAD = {
     ),
     "build": ({"build": lambda config: None}, "build returned NoneType: expected a torch.nn.Modu"),
     "missing": ({"build": None}, "defines no function build"),
-    "embedding": ({"embedding": lambda model, ids: ids}, "embedding returned a tensor of int64"),
-    "rate": ({"learning_rate": lambda step: None}, r"learning_rate\(1\) returned NoneType"),
     "loss": ({"loss": lambda logits, target: 0.0}, "loss returned 0.0: expected one number"),
-    "translate": ({"translate": lambda *_: [[3]]}, "translate returned list: expected a list of"),
     "no gradient": (
         {"encoder_layer": lambda model, x: OURS.encoder_layer(model, x).detach()},
         "encoder_layer gave a tensor without gradient",

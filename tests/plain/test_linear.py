@@ -1,10 +1,6 @@
 """The quicker library's product is the same product, with the same gradients."""
 
 import copy
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +17,6 @@ from vaswani_transformer.fast.linear import (
 )
 from vaswani_transformer.fast.processor import AMD_AVX512, AMD_FAMILY_25, OTHER_CPU
 
-ROOT = Path(__file__).resolve().parents[2]
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
 )
@@ -52,34 +47,6 @@ def test_equal_to_torch(always, shape, biased, turned):
         results.append([out, *(t.grad for t in inputs[: 3 if biased else 2])])
     for ours, theirs in zip(*results):  # noqa: B905
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
-
-
-FORTY_SIZES = """
-import torch
-from vaswani_transformer.fast import linear as module
-from vaswani_transformer.fast.processor import AMD_AVX512
-module.choices_for = lambda device: AMD_AVX512
-module.MIN_MULTIPLICATIONS = 1
-layer = module.FastLinear(32, 48)
-for rows in range(100, 140):
-    layer(torch.ones(rows, 32, requires_grad=True)).sum().backward()
-"""
-
-
-@pytest.mark.slow
-@needs_onednn
-def test_few_shapes_are_kept():
-    """oneDNN keeps a program for each: 40 numbers of rows need those for 128 and 256 alone, for
-    the product and its two gradients."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORTY_SIZES],
-        cwd=ROOT,
-        env={**os.environ, "ONEDNN_VERBOSE": "2", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("create:cache_miss") == 6
 
 
 def test_when_it_is_chosen(monkeypatch):

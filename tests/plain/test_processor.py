@@ -1,7 +1,8 @@
 """What follows from the processor: the line of the table, from what the system says of it."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 import torch

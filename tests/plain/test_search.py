@@ -1,4 +1,4 @@
-"""Section 6.1: the quick search finds what the shortest one does; sampling draws what it should."""
+"""Section 6.1: the quick search finds what the shortest one does."""
 
 import math
 
@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from tests.plain.small import EOS, PAD, TYPES, batch, lively_model
-from vaswani_transformer import SearchOptions, Transformer, beam_search, greedy_decode
+from vaswani_transformer import SearchOptions, beam_search, greedy_decode
 from vaswani_transformer.fast import use_fast_kernels
-from vaswani_transformer.search import sample, search, simple_beam_search
+from vaswani_transformer.search import search, simple_beam_search
 from vaswani_transformer.search.loop import BLOCK, top_candidates
-from vaswani_transformer.search.sampling import truncate
 
 
 def sentences(source: Tensor) -> list[Tensor]:
@@ -30,19 +29,6 @@ def test_beam_search_equals_the_simple_one(beam: int, alpha: float, extra: int, 
         if fast:
             use_fast_kernels(model)
         assert beam_search(model, source, beam, alpha, extra) == expected
-
-
-def test_the_models_of_these_tests_have_choices_to_make() -> None:
-    """Lengths and first words differ, some end and some do not, and α makes translations longer."""
-    found, lengths = [], {0.0: 0, 2.0: 0}
-    for seed in range(5):
-        model, (source, _, _) = lively_model(seed), batch(seed)
-        found += beam_search(model, source, 4, 0.6, 9)
-        for alpha in lengths:
-            lengths[alpha] += sum(map(len, beam_search(model, source, 4, alpha, 9)))
-    assert len({len(tokens) for tokens in found}) > 3
-    assert len({tokens[0] for tokens in found}) > 2
-    assert lengths[2.0] > lengths[0.0]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -121,60 +107,3 @@ def test_top_candidates_is_topk(width: int) -> None:
     expected = scores.topk(8)
     assert torch.equal(values, expected.values)
     assert torch.equal(positions, expected.indices)
-
-
-def test_top_k_and_top_p_leave_the_likeliest() -> None:
-    """Of 1/2, 1/4, 1/8, 1/8 the first two have 3/4; the fewest with 0.8 are three."""
-    log_probs = torch.tensor([[0.125, 0.5, 0.125, 0.25]]).log()
-    for options, kept in (
-        ({"topk": 2}, [1, 3]),
-        ({"topk": 9}, [0, 1, 2, 3]),
-        ({"topp": 0.5}, [1]),
-        ({"topp": 0.74}, [1, 3]),
-        ({"topp": 1.0}, [0, 1, 2, 3]),
-        ({}, [0, 1, 2, 3]),
-    ):
-        found = truncate(log_probs, **options)
-        left = found[0].isfinite().nonzero()[:, 0].tolist()
-        assert left == kept, options
-        assert torch.equal(found[0, left], log_probs[0, left])
-    assert int(truncate(log_probs, topp=0.8).isfinite().sum()) == 3
-
-
-def drawn(model: Transformer, source: Tensor, seed: int, beam: int = 2, **options: float) -> list:
-    torch.manual_seed(seed)
-    own = SearchOptions(beam=beam, max_len_b=8, min_len=0)
-    return sample(model.decoder, model.encoder(source), source, own, **options)
-
-
-def test_a_seed_decides_what_is_drawn() -> None:
-    model, (source, _, _) = lively_model(1), batch(1)
-    assert drawn(model, source, 1) == drawn(model, source, 1) != drawn(model, source, 2)
-
-
-def test_the_likeliest_alone_is_greedy_decoding() -> None:
-    """Top 1, and a top p that the likeliest token has by itself; each of the draws."""
-    model, (source, _, _) = lively_model(4), batch(4)
-    greedy = greedy_decode(model, source, 60)
-    for options in ({"topk": 1}, {"topp": 1e-6}):
-        for expected, draws in zip(greedy, drawn(model, source, 1, **options)):  # noqa: B905
-            assert [one.tokens[:8] for one in draws] == [expected[:8]] * 2
-
-
-@pytest.mark.parametrize("fast", [False, True])
-def test_first_tokens_come_by_their_probability(fast: bool) -> None:
-    """2,000 draws, each frequency within 5 standard deviations; scores are log-probabilities."""
-    model, source = lively_model(2), batch(2)[0]
-    if fast:
-        use_fast_kernels(model)
-    log_probs = model(source[1:2], torch.tensor([[EOS]]))[0, 0]
-    log_probs[PAD] = -math.inf
-    probs = (log_probs.exp() / log_probs.exp().sum()).tolist()
-    draws = drawn(model, source, 1, beam=2000)[1]
-    for token, probability in enumerate(probs):
-        share = sum(one.tokens[0] == token for one in draws) / 2000
-        assert abs(share - probability) <= 5 * (probability * (1 - probability) / 2000) ** 0.5
-    whole = model(source[1:2], torch.tensor([[EOS, *draws[0].tokens[:-1]]]))[0].log_softmax(-1)
-    own = whole.gather(1, torch.tensor(draws[0].tokens)[:, None])[:, 0]
-    # a pad is never drawn, so that the others' probabilities are those of the softmax with it
-    assert draws[0].token_scores == pytest.approx(own.tolist(), abs=1e-6)

@@ -12,7 +12,6 @@ rows are cut short.
 
 import random
 from pathlib import Path
-from typing import List
 
 import pytest
 
@@ -40,7 +39,7 @@ def copies(tmp_path_factory) -> Path:
     chance.shuffle(rows)
     text = tmp_path_factory.mktemp("copies")
     for name, count in (("train", TRAIN), ("valid", VALID), ("test", TEST)):
-        part: List[str] = [rows.pop() + "\n" for _ in range(count)]
+        part: list[str] = [rows.pop() + "\n" for _ in range(count)]
         for language in ("en", "de"):
             (text / f"{name}.{language}").write_text("".join(part), encoding="utf-8")
     return preprocess(text, text / "data-bin", "--joined-dictionary")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
+from vaswani.decoding.translator import Word, aligned_words, replace_unknown, words_of
 
 HAUS = [Word("Haus", 0, 1), Word("am", 2, 2), Word("See", 3, 5)]
 

@@ -2,7 +2,7 @@
 
 import zipfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import torch
 from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
 
 
-def checkpoint(**parts: Any) -> Dict[str, Any]:
+def checkpoint(**parts: Any) -> dict[str, Any]:
     """What fairseq asks of a checkpoint."""
     return {
         "model": {"encoder.weight": torch.arange(4.0)},

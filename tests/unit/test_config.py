@@ -1,6 +1,6 @@
 """Options: presets by both routes, and combinations that cannot work, refused in one sentence."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 from fairseq import options
@@ -23,7 +23,7 @@ PRESETS = {
 }
 
 
-def sizes(cfg: Any) -> Dict[str, Any]:
+def sizes(cfg: Any) -> dict[str, Any]:
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     return {
         "encoder": tuple(cfg[f"encoder_{n}"] for n in names),
@@ -32,7 +32,7 @@ def sizes(cfg: Any) -> Dict[str, Any]:
     }
 
 
-def from_command_line(arguments: List[str]) -> Any:
+def from_command_line(arguments: list[str]) -> Any:
     """The model's configuration as fairseq-train makes it of its arguments."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", *arguments])
@@ -65,7 +65,7 @@ def test_presets_by_both_routes(name: str) -> None:
         ({"share_all_embeddings": True, "untie_embeddings": True}, "--untie-embeddings"),
     ],
 )
-def test_impossible_options_are_refused(options: Dict[str, Any], named: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         check_model_config(config(**options))
 

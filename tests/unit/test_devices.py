@@ -4,7 +4,7 @@ torch's ``meta`` device, which has shapes and no numbers, stands for a GPU: a te
 by mistake is seen here although no GPU is, and so is each time that the host waits for a number.
 """
 
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -45,8 +45,8 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.host_scalars = host_scalars
         self.seen = 0
-        self.elsewhere: List[str] = []
-        self.waits: List[str] = []
+        self.elsewhere: list[str] = []
+        self.waits: list[str] = []
 
     def answer(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the device would answer; None for an operation that asks it nothing."""
@@ -171,7 +171,7 @@ def test_incremental_decoding_by_fairseqs_search() -> None:
     """One token, then two more at once, which need a mask; then the rows in another order."""
     model = model_on_meta(torch.float32).eval()
     given = sample(device=META)["net_input"]
-    state: Dict[str, Any] = {}
+    state: dict[str, Any] = {}
     order = torch.empty(2, dtype=torch.int64, device=META)
     with Watch() as watch, torch.no_grad():
         encoder_out = model.encoder(given["src_tokens"])

@@ -97,7 +97,7 @@ def test_train_sh_prepares_once_and_starts_a_process_for_each_gpu(
     tmp_path, environ, prepared, started
 ):
     process, path = scripts(tmp_path, ["scripts/train.sh", "small", "run=a"], **environ)
-    assert process.wait(20) == 0, process.communicate()
+    assert process.wait() == 0, process.communicate()
     *before, last = path.read_text().splitlines()
     assert before == ["vaswani prepare small --if-missing"] * prepared
     assert last.startswith(started) and last.endswith("train small run=a")
@@ -118,7 +118,7 @@ def test_slurm_runs_one_torchrun_a_machine(tmp_path):
     env = environment(tmp_path, "")
     batch = ["scripts/slurm/train.sbatch", "small", "run=a b"]
     process, path = scripts(tmp_path, batch, VENV=env, **SLURM)
-    assert process.wait(20) == 0, process.communicate()
+    assert process.wait() == 0, process.communicate()
     srun = next(line for line in path.read_text().splitlines() if line.startswith("srun "))
     assert "--cpus-per-task=32" in srun.split(), "it does not inherit the job's"
     assert path.read_text().splitlines()[-1] == (
@@ -130,12 +130,11 @@ def test_slurm_runs_one_torchrun_a_machine(tmp_path):
 def test_slurm_queues_again_when_time_is_up(tmp_path):
     env = environment(tmp_path, 'srun() { echo begun >>"$SAID"; sleep 5; }\n')
     process, path = scripts(tmp_path, ["scripts/slurm/train.sbatch", "small"], VENV=env, **SLURM)
-    until = time.monotonic() + 20
     while not (path.exists() and "begun" in path.read_text()):
-        assert time.monotonic() < until and process.poll() is None
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGUSR1)
-    process.wait(20)
+    process.wait()
     assert path.read_text().splitlines()[-1] == "scontrol requeue 45678"
 
 

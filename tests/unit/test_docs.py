@@ -48,16 +48,6 @@ def test_every_link_leads_somewhere():
     assert broken == []
 
 
-def test_the_drawing_of_figure_1_names_files_that_exist():
-    """docs/figure1.svg: each box says which file of the plugin it is."""
-    named = set(
-        re.findall(r"\b\w+\.py\b", (ROOT / "docs" / "figure1.svg").read_text(encoding="utf-8"))
-    )
-    assert len(named) > 5
-    there = {path.name for path in (ROOT / "vaswani_transformer").rglob("*.py")}
-    assert named <= there
-
-
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
     """But for examples/paper.py: a walk through the whole paper, in cells, is as long as it is."""
     long = []
@@ -70,27 +60,6 @@ def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
                 if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:
                     long.append(f"{path}: {node.name}")
     assert long == []
-
-
-def test_a_block_of_commands_is_on_one_page():
-    """README may repeat one, as it is; short lines may be the same anywhere."""
-    pages = {
-        path: path.read_text(encoding="utf-8") for path in PAGES if "examples" not in str(path)
-    }
-    blocks = {
-        path: re.findall(r"^```\w+\n.*?^```$", text, re.S | re.M) for path, text in pages.items()
-    }
-    (before_and_after,) = [one for one in blocks[ROOT / "README.md"] if one.startswith("```diff")]
-    assert before_and_after in pages[ROOT / "docs" / "coming-from-fairseq.md"]
-    seen: dict[str, Path] = {}
-    repeated = []
-    for path in set(pages) - {ROOT / "README.md"}:
-        for block in blocks[path]:
-            for command in block.replace("\\\n", " ").splitlines():
-                words = command.partition("#")[0].split()
-                if len(words) > 7 and seen.setdefault(" ".join(words), path) != path:
-                    repeated.append(f"{path.name}, {seen[' '.join(words)].name}: {command}")
-    assert repeated == []
 
 
 def test_the_documents_commands_can_be_given(monkeypatch):

@@ -100,7 +100,6 @@ TABLE = {
     "generation": {"beam": 2},
     "limits": {"source": 64, "target": 64},
     "origin": {},
-    "scores": {},
 }
 
 
@@ -215,12 +214,7 @@ def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
     assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
 
 
-# ---- the documents ------------------------------------------------------------------------------
-
-
-def test_the_documented_service_is_the_example():
-    example = (ROOT / "examples" / "service" / "service.py").read_text(encoding="utf-8")
-    assert f"```python\n{example}```" in (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+# ---- the service --------------------------------------------------------------------------------
 
 
 def test_the_service_answers(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from typing import Any, Dict
+from typing import Any
 
 import numpy
 import pytest
@@ -72,7 +72,7 @@ def test_a_planted_head_is_chosen_and_one_by_position_is_not() -> None:
 @pytest.mark.parametrize("attention", heads_weights.ATTENTION)
 def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) -> None:
     sizes = {"layers": 2, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}
-    both: Dict[str, Any] = {
+    both: dict[str, Any] = {
         f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
     }
     torch.manual_seed(1)

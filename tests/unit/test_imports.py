@@ -36,7 +36,7 @@ def test_help_does_not_wait_for_torch():
 
 
 #: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
-FILES = {"train": 14, "plan": 15, "prepare": 23, "translate": 25}
+FILES = {"train": 14, "plan": 14, "prepare": 20, "translate": 22}
 
 
 @pytest.mark.parametrize("verb", FILES)
@@ -58,12 +58,3 @@ def test_each_verb_has_a_file_and_each_file_is_a_verb():
 def test_fairseq_scans_no_folder_of_the_plugin(folder):
     """It imports what lies in folders of these names, but only at the first import."""
     assert not (ROOT / "transformer_plugin" / folder).exists()
-
-
-def test_a_dry_run_of_table_1_needs_no_torch():
-    """Of the paper's results only the one that is asked for is imported."""
-    check = (
-        "import sys; from vaswani.cli import main; main(); raise SystemExit('torch' in sys.modules)"
-    )
-    command = [sys.executable, "-c", check, "reproduce", "table1", "--dry-run"]
-    assert subprocess.run(command, cwd=ROOT).returncode == 0

@@ -1,7 +1,7 @@
 """Section 5.3: the rate that fairseq's trainer really steps with, and where d_model comes from."""
 
 from argparse import Namespace
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import pytest
 from fairseq import options
@@ -25,7 +25,7 @@ FAIRSEQS = ["--arch", "transformer_tiny"]  # d_model 64
 LSTM = ["--arch", "lstm", "--encoder-embed-dim", "32", "--decoder-embed-dim", "48"]
 
 
-def command_line(arguments: List[str]) -> DictConfig:
+def command_line(arguments: list[str]) -> DictConfig:
     """The configuration that ``fairseq-train data ARGUMENTS`` makes."""
     parser = options.get_training_parser()
     fixed = ["data", "-s", "en", "-t", "de", "--cpu", "--max-tokens", "100", "--optimizer", "adam"]
@@ -70,14 +70,14 @@ class Recorder(FairseqOptimizer):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self.lr: Optional[float] = None
+        self.lr: float | None = None
 
     def set_lr(self, lr: float) -> None:
         self.lr = lr
 
 
 def schedule(
-    model: Any = None, lr: Optional[List[float]] = None, **options: Any
+    model: Any = None, lr: list[float] | None = None, **options: Any
 ) -> VaswaniInverseSqrt:
     """The schedule built by its registered name beside a model section, as in the trainer."""
     with omegaconf_no_object_check():
@@ -89,12 +89,6 @@ def schedule(
             }
         )
     return build_lr_scheduler(cfg.lr_scheduler, Recorder())
-
-
-def test_update_k_has_the_rate_of_step_k_plus_1_from_the_start() -> None:
-    own = schedule(warmup_updates=100, lr_factor=2.0)
-    assert own.optimizer.lr == learning_rate(1, 512, 100, 2.0)
-    assert own.step_update(99) == own.optimizer.lr == pytest.approx(2 * (512 * 100) ** -0.5)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +109,7 @@ def test_the_width_is_the_models(model: Any) -> None:
         ({"model": {"encoder_embed_dim": 8, "decoder_embed_dim": 6}}, "--d-model"),
     ],
 )
-def test_a_schedule_without_a_rate_is_refused(options: Dict[str, Any], named: str) -> None:
+def test_a_schedule_without_a_rate_is_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         schedule(**options)
 

@@ -1,7 +1,7 @@
 """``vaswani_adam``: its options, its norm of gradients, and the kernels it finds."""
 
 import math
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from transformer_plugin.optimizer import (
 )
 
 
-def optimizer(params: List[nn.Parameter], **options: Any) -> VaswaniAdam:
+def optimizer(params: list[nn.Parameter], **options: Any) -> VaswaniAdam:
     """Built by its registered name with the defaults, but for ``options``."""
     cfg = OmegaConf.structured(VaswaniAdamConfig(lr=[0.1]))
     return build_optimizer(OmegaConf.merge(cfg, {"_name": "vaswani_adam", **options}), params)

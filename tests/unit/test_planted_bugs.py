@@ -1,6 +1,5 @@
 """The planted bugs still apply, their tests exist, and docs/bugs.md is true of them."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -67,12 +66,3 @@ def test_the_page_of_bugs_names_the_file_and_the_test_of_each():
 def test_the_pages_figures_are_those_of_the_records():
     page = bugs.PAGE.read_text(encoding="utf-8")
     assert bugs.fill_in(bugs.fill_in_published(page, bugs.PUBLISHED_RESULTS), bugs.RESULTS) == page
-
-
-def test_curves_are_read_off_the_trainings_log(tmp_path):
-    rows = [
-        {"tag": "train_inner", "num_updates": 100, "nll_loss": 9.5},
-        {"tag": "valid", "valid_num_updates": 100, "valid_nll_loss": 9.25},
-    ]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert bugs.curves(tmp_path / "train.jsonl") == {"train": [(100, 9.5)], "valid": [(100, 9.25)]}

@@ -1,4 +1,4 @@
-"""bf16 for training and inference, TF32, retained dropout, and layers that are compiled."""
+"""bf16 for training and inference, retained dropout, and layers that are compiled."""
 
 import os
 import subprocess
@@ -14,14 +14,12 @@ from torch import nn
 
 from tests.models import batch, dictionary, small_model, task
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
-from transformer_plugin.compiled import compile_layers
-from transformer_plugin.config import ConfigError
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani_transformer.fast import linear
 from vaswani_transformer.fast.linear import FastLinear
 from vaswani_transformer.fast.malloc import CAPACITY, PROGRAMS
 from vaswani_transformer.fast.processor import AMD_AVX512
-from vaswani_transformer.precision import autocast, has_bf16_units, tf32
+from vaswani_transformer.precision import autocast, has_bf16_units
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,12 +112,6 @@ def test_retained_dropout_drops_in_decoding(choice: str) -> None:
         assert not torch.allclose(logits(model), plain)
 
 
-def test_retained_dropout_of_no_module_is_refused() -> None:
-    options = {"retain_dropout": True, "retain_dropout_modules": ["Linear"]}
-    with pytest.raises(ConfigError, match="Linear"):
-        small_model(dropout=0.1).prepare_for_inference_(for_inference(**options))
-
-
 @pytest.mark.parametrize("precision, present", [("bf16", True), ("bf16", False), ("fp32", True)])
 def test_products_are_in_bfloat16(precision: str, present: bool, units: Any) -> None:
     """Where that is asked for and the device has it; in float32 otherwise."""
@@ -140,17 +132,6 @@ def test_a_gpu_that_would_emulate_them_lacks_the_units(monkeypatch, capability, 
         assert has_bf16_units("cuda") == present
     finally:
         has_bf16_units.cache_clear()
-
-
-def test_tf32_follows_either_of_torchs_switches_in_a_program():
-    """A user-dir may set the newer one, after which torch refuses to read the older."""
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("high")
-        assert tf32()
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert not tf32()
 
 
 @pytest.mark.parametrize("precision, set_to", [("bf16", PROGRAMS), ("fp32", None)])
@@ -181,15 +162,6 @@ for plain, compiled in zip(*results):
     torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-5)
 print("equal")
 """
-
-
-def test_a_compiler_that_fails_without_a_word_is_named_by_its_error(monkeypatch, caplog):
-    def fail(*_, **__):
-        raise AssertionError
-
-    monkeypatch.setattr(torch, "compile", fail)
-    compile_layers(small_model())
-    assert "(AssertionError)" in caplog.text
 
 
 @pytest.mark.slow

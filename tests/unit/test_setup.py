@@ -53,10 +53,3 @@ def test_pip_brings_neither_fairseq_nor_torchaudio(monkeypatch):
     assert given["install_requires"] == []
     needs = [name for extra in given["extras_require"].values() for name in extra]
     assert not [name for name in needs if name.startswith(("torchaudio", "fairseq"))]
-
-
-@pytest.mark.parametrize("target", ["demo", "test"])
-def test_demo_and_test_set_up_first(target):
-    clean = {"PATH": os.environ["PATH"]}  # this test may itself run under make
-    planned = subprocess.check_output(["make", "-n", target], cwd=ROOT, env=clean, text=True)
-    assert planned.splitlines()[0] == "scripts/setup.sh"

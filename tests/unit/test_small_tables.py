@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ from vaswani.experiment.find import find_config
 from vaswani.paper import runner, small_tables
 from vaswani.paper.small_tables import Options, Table, Training, read_table
 
-Scores = Dict[str, Any]
+Scores = dict[str, Any]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def table2() -> Table:
     return read_table("table2")
 
 
-def commands(row: Training) -> List[List[str]]:
+def commands(row: Training) -> list[list[str]]:
     return list(small_tables.seed_commands(table2(), table2().rows[0]))
 
 
@@ -97,7 +97,7 @@ def test_a_run_that_was_scored_as_asked_is_the_rows(row: Training) -> None:
     ],
     ids=str,
 )
-def test_another_decoding_is_not_the_rows(row: Training, other: Dict[str, Any]) -> None:
+def test_another_decoding_is_not_the_rows(row: Training, other: dict[str, Any]) -> None:
     """``vaswani generate RUN --beam 3; vaswani score RUN``: the table printed that score."""
     report = json.loads((row.run / "eval" / "test.json").read_text(encoding="utf-8"))
     options = {**report["options"], **other.get("options", {})}
@@ -121,9 +121,9 @@ def test_a_run_of_another_recipe_is_refused(
 ) -> None:
     """Nothing ran, and the old row was printed."""
     change_yaml("small", section, changed)
-    ran: List[List[str]] = []
+    ran: list[list[str]] = []
 
-    def run_command(command: List[str]) -> int:
+    def run_command(command: list[str]) -> int:
         ran.append(command[3:])
         return 0
 

@@ -13,7 +13,8 @@ fine-tuning leaves out.
 """
 
 import hashlib
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 KEY = "dictionaries_sha256"
 """In ``task_state``: ``source`` and ``target``, each 64 hexadecimal digits."""

@@ -2,7 +2,8 @@
 
 import functools
 import types
-from typing import IO, Any, Callable
+from collections.abc import Callable
+from typing import IO, Any
 
 import torch
 from fairseq import checkpoint_utils

@@ -6,8 +6,9 @@ stands in is imported; what protects a training, when ``protect`` is called.
 """
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 REPAIRS = "repairs"
 """fairseq fails, or gives something wrong."""

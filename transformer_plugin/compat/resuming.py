@@ -5,8 +5,9 @@ import contextlib
 import logging
 import math
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any
 
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import unescape
-from vaswani.decoding.alignment import words_of
-from vaswani.decoding.translator import Translator
+from vaswani.data.text_recipe import SENTENCEPIECE, unescape
+from vaswani.decoding.translator import Translator, words_of
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.folder import CONFIG, read_folder
 
@@ -176,7 +174,7 @@ def sentence(translator: Any, text: str, name: str) -> Any:
 
 def best(translator: Any, read: Any) -> list[int]:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
-    search = translator.engine.searcher(translator.options.changed(nbest=1, sampling=False))
+    search = translator.engine.searcher(translator.options.changed(nbest=1))
     tokens: list[int] = translator.search([read], search)[0][0].tokens
     end = translator.engine.target.eos()
     return tokens if tokens[-1] == end else [*tokens, end]

@@ -76,69 +76,57 @@ def run(options: Options) -> int:
         parts = parts[-last:]
         name = f"checkpoint_average_last{len(parts)}.pt"
     checkpoints.check_one_run(parts)
-    output = Path(options.output) if options.output else parts[-1].path.with_name(name)
-    check_output(output, parts)
-    busy = f"an average is being made in {output.parent}"
-    with locked(output.parent / ".average.lock", busy):
-        if folder is None or options.last is not None:
-            make(parts, output)
-        else:
-            write_best_average(parts, Path(options.output) if options.output else None)
+    output = Path(options.output) if options.output else None
+    path = output or parts[-1].path.with_name(name)
+    check_output(path, parts)
+    busy = f"an average is being made in {path.parent}"
+    with locked(path.parent / ".average.lock", busy):
+        write_average(parts, output, path, folder is not None and options.last is None)
     return 0
 
 
-def make(parts: Sequence[Checkpoint], output: Path) -> None:
-    """Write the average of these checkpoints; show its validation loss beside those of others."""
-    state = averaged_checkpoint(parts)
-    singles = {one.updates: one for one in (*parts, *best_beside(parts))}
-    try:
-        validation = Validation(parts[-1].path, run_of(parts[-1].path))
-        with stage_bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
-            own = Trial(parts, validation(state["model"], bar.update))
-            alone = [
-                Trial([one], validation(model_of(one), bar.update))
-                for _, one in sorted(singles.items())
-            ]
-    except UserError as error:
-        print(f"the average's validation loss is unknown ({error})", file=sys.stderr)
-        write(state, parts, output)
-        return  # without a next command: 'generate' lacks its data, too
-    print_trials([*alone, own])
-    lowest = min(alone, key=lambda trial: trial.loss)
-    if lowest.loss < own.loss:
-        print(
-            f"warning: {lowest.parts[0].path} alone has a lower validation loss than the "
-            "average; 'vaswani average RUN' without --last chooses by the validation loss",
-            file=sys.stderr,
-        )
-    write(state, parts, output, [own, *alone])
-    print_next_command(output, output)
-
-
-def write_best_average(parts: Sequence[Checkpoint], output: Path | None) -> None:
-    """Write the average of the last checkpoints that has the lowest validation loss, if any has.
+def write_average(
+    parts: Sequence[Checkpoint], output: Path | None, path: Path, chooses: bool
+) -> None:
+    """Write the average of these checkpoints, or of as many of the last as have the lowest loss.
 
     Args:
-        parts: all of the run
-        output: None for the name that says how many are averaged
+        parts: fewest updates first
+        output: the file that was asked for
+        path: of the average of all
+        chooses: whether the validation loss decides how many; it may find that one alone is best
     """
+    run = run_of(parts[-1].path)
     try:
         trials = validate_averages(parts)
     except UserError as error:
-        raise UserError(
-            f"the validation loss cannot be computed ({error}): give --last N to average without it"
-        ) from None
+        if chooses:
+            raise UserError(
+                f"the validation loss cannot be computed ({error}): give --last N to average "
+                "without it"
+            ) from None
+        print(f"the average's validation loss is unknown ({error})", file=sys.stderr)
+        write(averaged_checkpoint(parts), parts, path)
+        return  # without a next command: 'generate' lacks its data, too
     print_trials(trials)
-    chosen = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
-    path, run = chosen.parts[-1].path, run_of(parts[-1].path)
-    if len(chosen.parts) == 1:
+    best = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
+    chosen = best if chooses else trials[len(parts) - 1]
+    if chooses and len(chosen.parts) == 1:
+        path = chosen.parts[-1].path
         print(f"{path} has the lowest validation loss by itself, so no average is made")
     else:
-        path = output or path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
+        if best.loss < chosen.loss:
+            print(
+                "warning: another of these has a lower validation loss than the average of "
+                f"{len(parts)}; 'vaswani average RUN' without --last takes the lowest",
+                file=sys.stderr,
+            )
+        if chooses and not output:
+            path = path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
         alone = [trial for trial in trials if len(trial.parts) == 1]
         write(averaged_checkpoint(chosen.parts), chosen.parts, path, [chosen, *alone])
     # the run's would be the same, unless the average is elsewhere
-    print_next_command(path, run if is_run(run) and not output else path)
+    print_next_command(path, run if chooses and is_run(run) and not output else path)
 
 
 def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:

@@ -3,19 +3,20 @@
     vaswani export MODEL --to ctranslate2                      float32
     vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
     vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
-    vaswani export MODEL --to huggingface --python PYTHON      transformers' Marian
+    vaswani export MODEL --to huggingface                      transformers' Marian
 
 MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
 and both give the packed model's translations a probability; if these differ by more than a
 tolerance, or the packed model scores the export's translations lower, nothing is written. The
 sentences are the first --lines of the run's test text (else its validation text), or of --text.
 A variant of the paper's model can be exported to fairseq, which then needs its --user-dir, too.
-PYTHON has transformers installed; without it an export to huggingface is not compared, and says so.
+Without transformers installed an export to huggingface is not compared, and says so.
 """
 
 import shutil
 import sys
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.options import argument, option
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
-from vaswani.experiment.find import is_run, run_folders
+from vaswani.experiment.find import is_run, load_plugin, run_folders
 from vaswani.export.to_ctranslate2 import QUANTIZATIONS, refuse_inexpressible
 from vaswani.model_folder.folder import (
     CARD,
@@ -39,8 +40,7 @@ from vaswani.model_folder.folder import (
 )
 
 NOT_COMPARED = (
-    "not compared with the packed model, since this Python has no transformers: name one that has "
-    "it with --python PYTHON"
+    "not compared with the packed model: 'pip install transformers sentencepiece' and export again"
 )
 
 
@@ -58,10 +58,6 @@ class Options:
     reference: str | None = option(metavar="FILE", help="their translations, for BLEU")
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
     user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
-    python: str | None = option(
-        metavar="PYTHON",
-        help="Python with transformers installed, to verify the export (default: this one)",
-    )
 
 
 def run(options: Options) -> int:
@@ -131,7 +127,6 @@ def refuse_unless_best(run: Path) -> None:
 def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:
     """Write a whole export into a temporary folder; UserError if its proof fails."""
     from vaswani.decoding.translator import Translator
-    from vaswani.experiment.fairseq_config import load_plugin
     from vaswani.export.card import export_card
     from vaswani.export.proof import Proof
     from vaswani.export.to_huggingface import names_of_codes
@@ -147,9 +142,9 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     if exported:
         proof.compare(exported)
         proof.print_and_check(options.to)
-        table["scores"], table["proof"] = proof.reached(), proof.table()
+        table["proof"] = proof.table()
         if options.to == "huggingface":
-            table["versions"] = exported.engine.versions
+            table["versions"] = {name: version(name) for name in ("transformers", "torch")}
     else:
         print(NOT_COMPARED, file=sys.stderr)
         if proof.packed_search != proof.exported_search:
@@ -160,7 +155,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
 
 
 def table_of(folder: ModelFolder, options: Options, proof: Any) -> dict[str, Any]:
-    """vaswani.json, except for the proof and the scores."""
+    """vaswani.json, except for the proof."""
     architecture = folder.config["architecture"]
     return {
         **EXPORTED.header,
@@ -173,7 +168,6 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> dict[str, Any
             "target": architecture["max_target_positions"],
         },
         "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
-        "scores": {},
     }
 
 
@@ -197,7 +191,6 @@ def convert(folder: ModelFolder, options: Options, table: dict[str, Any], part: 
             shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
         return Translator(folder, engine=to_fairseq.engine_of(part))
     to_huggingface.write_model(folder, folder.parameters(), part)
-    if options.python is None and find_spec("transformers") is None:
+    if find_spec("transformers") is None:
         return None
-    engine = to_huggingface.engine_of(folder, part, options.python or sys.executable)
-    return Translator(folder, engine=engine)
+    return Translator(folder, engine=to_huggingface.MarianEngine(folder, part))

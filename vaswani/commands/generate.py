@@ -27,15 +27,13 @@ from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
-from vaswani.data.recipe import RECIPE_FILE
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
-from vaswani.data.text_recipe import TargetText, TextRecipe
-from vaswani.decoding.batch_decoder import BatchDecoder, Translated
-from vaswani.decoding.binarised_text import data_files, data_folder
+from vaswani.data.recipe import RECIPE_FILE, find_subword_model
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
+from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_files, data_folder
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.checkpoints import find_checkpoint
-from vaswani.experiment.find import is_run, saved_config
+from vaswani.experiment.find import is_run, load_plugin, saved_config
 from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder import search_options
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
@@ -175,20 +173,16 @@ def generation_config(
         UserError, ConfigError: an invalid option.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
+    from vaswani.experiment.fairseq_config import with_defaults
 
     load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
     from transformer_plugin.compat.scope import is_plugin_model
 
     trained = saved_config(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     search = search_of(options, trained)
-    config = OmegaConf.merge(
-        OmegaConf.structured(FairseqConfig),
+    config = with_defaults(
         {
             "task": decoding_task(options, trained["task"]),
             "generation": {name: getattr(search, name) for name in BEAM_OPTIONS},
@@ -210,7 +204,6 @@ def generation_config(
             },
         },
     )
-    config = with_defaults(config)
     kind, _ = find_subword_model(data_folder(config))
     config.common_eval.post_process = SUBWORD_MODELS[kind].remove
     if search.max_tokens is None:

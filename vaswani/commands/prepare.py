@@ -18,19 +18,26 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
-from vaswani.common.options import argument, option, stage_named
+from vaswani.common.options import argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
-from vaswani.data.recipe import STAGES, Recipe, find_recipe, outputs_of, recipe_from
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.data.recipe import (
+    STAGES,
+    Recipe,
+    find_recipe,
+    outputs_of,
+    recipe_from,
+    shared_vocabulary,
+)
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import (
     DEMO_TEXT,
     SHIPPED,
@@ -41,42 +48,43 @@ from vaswani.experiment.find import (
     read_yaml,
 )
 
+STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """A name, or the six options for one's own text; and how to process it."""
 
-    name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
-    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files are")
-    out: Optional[str] = option(metavar="DIR", help="where to put the result (default: data/NAME)")
-    source_lang: Optional[str] = option(metavar="LANG", help="the ending of the source files")
-    target_lang: Optional[str] = option(metavar="LANG", help="the ending of the target files")
-    train: Optional[str] = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
-    valid: Optional[str] = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
-    test: Optional[str] = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
-    like: Optional[str] = option(
+    name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
+    text: str | None = option(metavar="FOLDER", help="where the recipe's text files are")
+    out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
+    source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
+    target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
+    train: str | None = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    like: str | None = option(
         metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
     )
     tokenised: bool = option(False, "your text is already tokenised")
     keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
-    subword: Optional[str] = option(
+    subword: str | None = option(
         choices=list(SUBWORD_MODELS),
         help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
         "which needs no spaces between words",
     )
-    bpe: Optional[int] = option(
+    bpe: int | None = option(
         metavar="N", help="merges of the joint BPE; with sentencepiece, the number of pieces"
     )
-    max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
-    ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
-    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
+    max_words: int | None = option(metavar="N", help="leave out longer pairs")
+    ratio: float | None = option(metavar="R", help="highest ratio of longer to shorter side")
+    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs")
     workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
-    start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
+    start: str | None = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
     if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
-    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
-    test_sets: str = option("archives", "their source", choices=["archives", "sacrebleu"])
+    manifest: str | None = option(metavar="FILE", help="other URLs for the archives")
 
 
 def run(options: Options) -> int:
@@ -89,10 +97,11 @@ def run(options: Options) -> int:
     if not job.parts:
         job = replace(job, sources=source_files(job.recipe, Path(options.text or "")))
     names = [stage.name for stage in stages_of(job)]
-    redo = stage_named(options.start, names) if options.start else len(names)
+    later = STAGE_NAMES[STAGE_NAMES.index(options.start) :] if options.start else ()
+    redo = max(0, len(names) - len(later))  # not all text has the stage raw
     check_places(job, names)
     lock = job.folder / STAGES / "lock"
-    with writing(job.folder, "--out"), locked(lock, f"{job.folder} is being prepared"):
+    with writing(job.folder), locked(lock, f"{job.folder} is being prepared"):
         # downloads continue where they stopped
         signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
         if not run_stages(job, redo, options.show_dropped):
@@ -133,9 +142,7 @@ def job_of(options: Options) -> Job:
     if options.name and Path(options.name).is_file():
         read["recipe"] = Path(options.name)
     if recipe.like:
-        from vaswani.data import shared_vocabulary
-
-        read["codes"], read["dictionary"] = shared_vocabulary.find(recipe.like).files
+        read["codes"], read["dictionary"] = shared_vocabulary(recipe.like).files
     if recipe.archives:
         from vaswani.data.archives import read_parts
 
@@ -143,8 +150,8 @@ def job_of(options: Options) -> Job:
         for split in recipe.splits:
             if recipe.parts(split):
                 parts[split] = read_parts(read["manifest"], recipe.parts(split))
-    workers, sacrebleu = limit_workers(options.workers), options.test_sets == "sacrebleu"
-    return Job(recipe, folder, workers, {}, parts, Path(options.archives), sacrebleu, read)
+    workers = limit_workers(options.workers)
+    return Job(recipe, folder, workers, {}, parts, Path(options.archives), read)
 
 
 def recipe_of(options: Options) -> tuple[Recipe, Path]:
@@ -165,9 +172,7 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
             "give the name of a recipe; or --out DIR and your own text, with --like or without"
         )
     if options.like:
-        from vaswani.data import shared_vocabulary
-
-        vocabulary = shared_vocabulary.find(options.like)
+        vocabulary = shared_vocabulary(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
     return recipe_from(own, "the arguments"), Path(options.out)
 

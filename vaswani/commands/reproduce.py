@@ -3,13 +3,10 @@
     vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
-    vaswani reproduce wmt14-en-de-base --from generate
     vaswani reproduce table1                           layers compared: counted, measured
     vaswani reproduce table2 --small                   systems compared (also table2-demo, table3,
                                                        equal-updates)
-    vaswani reproduce table4 --train 02-21.ptb --valid 22.ptb --test 23.ptb
-                                                       parsing; --small: a small model, any trees
-    vaswani reproduce figures MODEL                    Figures 3 to 5: where a model's heads look
+    vaswani reproduce table4                           parsing; --small: a small model, any trees
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
 command, which is printed; it continues unfinished work and skips what is done. See
@@ -36,5 +33,5 @@ def options_for(words: Sequence[str]) -> type:
 
 
 def run(options: Any) -> int:
-    """Reproduce a table, a figure or a result."""
+    """Reproduce a table or a result."""
     return int(file_for([options.name]).run(options))

@@ -2,12 +2,10 @@
 
 Parses have labelled recall, precision and F1 instead.
 
-    vaswani score                                      runs, with the scores that they have
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
     vaswani score RUN --compare OTHER                  is it better than another run, or file?
-    vaswani score --trees --hypotheses FILE --references FILE       trees in Penn brackets
 
 Quote sacreBLEU, with its signature; the others are for comparison with older papers
 (docs/scoring.md). All numbers are written to a JSON file beside the translations.
@@ -22,11 +20,10 @@ from typing import Any
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
-from vaswani.common.files import atomic_write, read_json
+from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.data.test_sets import SENTENCES
 from vaswani.data.text_recipe import moses_tokeniser
-from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -34,7 +31,6 @@ from vaswani.scoring.score_input import (
     input_of_files,
     input_of_run,
     looks_tokenised,
-    scores_file,
 )
 
 #: the brevity penalty below which to say something about it
@@ -59,7 +55,6 @@ class Options:
         "--references is given",
     )
     tokenised: bool = option(False, "the files are already tokenised")
-    trees: bool = option(False, "score trees: a run's, or files in Penn brackets")
     compare: str | None = option(
         metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
     )
@@ -68,12 +63,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
-    if options == Options():
-        return list_runs()
-    if options.trees and not options.run:
-        return score_trees(options, None)
     system = score_input(options)
-    if options.trees or system.trees:
+    if system.trees:
         return score_trees(options, system)
     other = other_input(options, system) if options.compare else None
     warn(system.main)
@@ -83,7 +74,7 @@ def run(options: Options) -> int:
     report = {**results, **facts(system), "left_out": left_out}
     if figures:
         assert system.test_set and system.pair, "the figures are looked up by these"
-        report["published"] = published.as_json(figures)
+        report["published"] = [figure._asdict() for figure in figures]
         lines += published.table(figures, system.test_set, "-".join(system.pair))
     if other:
         report["comparison"] = {"with": options.compare, **compare(system, other)}
@@ -107,53 +98,11 @@ def is_packable(folder: Path) -> bool:
     return name.startswith(("vaswani_transformer", "transformer"))
 
 
-def list_runs() -> int:
-    """Print the runs under runs/ with the scores that this command has written for them.
-
-    Raises:
-        UserError: there is no run.
-    """
-    runs = known_runs()
-    if not runs:
-        raise UserError(
-            "there is no run under runs/: give one, or --hypotheses with --references or --test-set"
-        )
-    width = max(map(len, runs))
-    for name in runs:
-        scores = sorted((Path("runs") / name / "eval").glob("*.score.json"))
-        for line in map(score_in_words, scores) if scores else ["not scored"]:
-            print(f"{name:<{width}}  {line}")
-    return 0
-
-
-def score_in_words(path: Path) -> str:
-    """``test   sacreBLEU 24.05   chrF 48.11   by checkpoint_best.pt``."""
-    report = read_json(path)
-    found = [path.name[: -len(".score.json")]]
-    found += [f"{LABELS[key]} {report[key]['score']:.2f}" for key in LABELS if key in report]
-    if "f1" in report:
-        found.append(f"{parses.LABELS['f1']} {report['f1']:.2f}")
-    if "translation" in report:
-        found.append(f"by {Path(report['translation']['checkpoint']).name}")
-    return "   ".join(found)
-
-
-def score_trees(options: Options, system: ScoreInput | None) -> int:
-    """Print the figures of a run's parses, or of a file's, and save them beside these.
-
-    Raises:
-        UserError: a file is not given or cannot be scored.
-    """
-    if system:
-        figures, out = parses.of_run(system), system.out
-    elif options.hypotheses and options.references:
-        hypotheses = Path(options.hypotheses)
-        figures = parses.of_files(hypotheses, Path(options.references))
-        out = scores_file(hypotheses)
-    else:
-        raise UserError("--trees: give a run, or --hypotheses with --references")
+def score_trees(options: Options, system: ScoreInput) -> int:
+    """Print the figures of a run's parses, and save them beside these."""
+    figures = parses.of_run(system)
     read = [Path(one["file"]) for one in figures["files"].values()]
-    path = save(figures, "f1", options, out, read)
+    path = save(figures, "f1", options, system.out, read)
     print("\n".join(parses.table(figures)))
     print(f"written to {path}", file=sys.stderr)
     return 0
@@ -191,7 +140,7 @@ def score_input(options: Options) -> ScoreInput:
     system = input_of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
     )
-    known = SENTENCES.get(options.test_set or "")
+    known = published.SENTENCES.get(options.test_set or "")
     if known and known != len(system.main.references):
         raise UserError(
             f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "
@@ -253,10 +202,12 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
 
 def metrics_of(system: ScoreInput) -> tuple[dict[str, Any], str]:
     """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
-    if not system.text:
-        return bleu.token_metrics(), ""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    if not system.text:  # sacreBLEU must not tokenise again
+        return {"bleu_tokenised": bleu.tokenised_metric(), "chrf": CHRF()}, ""
     tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)
-    return bleu.text_metrics(tokens), missing
+    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}, missing
 
 
 def facts(system: ScoreInput) -> dict[str, Any]:

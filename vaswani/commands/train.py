@@ -22,7 +22,7 @@ from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument
 from vaswani.data import data_bin
 from vaswani.experiment import launch, run_record
-from vaswani.experiment.find import find_config, known_configs, read_yaml
+from vaswani.experiment.find import fairseq_logs, find_config, load_user_dir, read_yaml
 from vaswani.experiment.trainer import Stopped, fairseq_with
 from vaswani.experiment.training_progress import TrainingProgress
 
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 class Options:
     """An experiment, and changes to it."""
 
-    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: list[str] = argument(
         "key=value",
         "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",
@@ -60,7 +60,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
+    from vaswani.experiment.fairseq_config import experiment_config
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
@@ -71,7 +71,7 @@ def run(options: Options) -> int:
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
     folder = run_record.run_folder(config, name, path)
     config.checkpoint.save_dir = str(folder / "checkpoints")
-    remarks = [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
+    remarks = data_bin.fill_in_data_options(config)
     data = data_bin.fingerprint(config)
     place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:
@@ -187,7 +187,6 @@ def train_process(
         ConfigError: a machine has different data or a different folder.
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
-    from vaswani.experiment.fairseq_config import load_user_dir
 
     signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
@@ -247,7 +246,7 @@ def run_fairseq(
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
     from transformer_plugin.compat.resuming import newest_checkpoint
-    from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
+    from vaswani.experiment.fairseq_config import fairseq_form
 
     file = logging.FileHandler(log, encoding="utf-8", delay=True)
     file.setLevel(logging.INFO if progress else logging.WARNING)

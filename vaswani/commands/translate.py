@@ -2,7 +2,7 @@
 
     vaswani translate MODEL FILE… > translations      several files count as one text
     echo "It is late." | vaswani translate MODEL
-    vaswani translate MODEL                           a prompt that answers at once
+    vaswani translate MODEL                           each line that you type is answered at once
     vaswani translate MODEL FILE --output OUT         written when complete; rerun to resume
 
 MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
@@ -12,8 +12,6 @@ those that it was packed with. With --nbest N there are N output lines per input
 """
 
 import contextlib
-import itertools
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -24,8 +22,7 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.data.text import decode
-from vaswani.decoding.translated_file import STDIN, Tally, TranslatedFile, Windows, key_of_output
+from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import SearchOptions, as_arguments, cli_overrides
@@ -57,9 +54,11 @@ def run(options: Options) -> int:
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
     translator = LineTranslator(folder, options, search)
-    if not paths and not options.output and sys.stdin.isatty():
-        return prompt(translator)
-    windows = Windows(paths, options.buffer_size)
+    at_terminal = not paths and not options.output and sys.stdin.isatty()
+    if at_terminal:
+        translator.load()
+        print("one sentence per line; Ctrl-D ends", file=sys.stderr)
+    windows = Windows(paths, 1 if at_terminal else options.buffer_size)
     with contextlib.ExitStack() as stack:
         if options.output:
             key = key_of_output(folder, output_settings(options, search))
@@ -98,41 +97,6 @@ def translate(
     with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
             write(translator.rows(lines, first, tally, shown.update))
-
-
-def prompt(translator: "LineTranslator") -> int:
-    """Answer each line from a terminal; an error in one does not end the session.
-
-    Returns:
-        The exit code: Ctrl-C ends the prompt, too, but with its own.
-    """
-    translator.load()
-    print("one sentence per line; Ctrl-D ends", file=sys.stderr)
-    try:
-        for number in itertools.count(1):
-            print("> ", end="", file=sys.stderr, flush=True)
-            raw = sys.stdin.buffer.readline()
-            if not raw:
-                break
-            try:
-                answer(translator, raw, number)
-            except UserError as error:
-                print(f"{error}", file=sys.stderr)
-    except KeyboardInterrupt as interrupt:
-        if signal.SIGTERM in interrupt.args:
-            raise
-        print(file=sys.stderr)
-        return signals.INTERRUPTED
-    print(file=sys.stderr)
-    return 0
-
-
-def answer(translator: "LineTranslator", raw: bytes, number: int) -> None:
-    """Translate one line, and say what was left out of it."""
-    tally = Tally()
-    line = decode(raw.rstrip(b"\n"), STDIN, number)
-    print_rows(translator.rows([line], number, tally, lambda _: None))
-    tally.print_warnings("the output")
 
 
 class LineTranslator:

@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
@@ -86,12 +87,8 @@ def is_report(path: Path, *keys: str) -> bool:
 
 
 @contextlib.contextmanager
-def writing(path: Path, option: str | None = None) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
-
-    Args:
-        path: the one that the user knows
-        option: the one that chooses another folder
 
     Raises:
         UserError: the disk is full; ``path`` is unchanged.
@@ -100,10 +97,9 @@ def writing(path: Path, option: str | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_SPACE:
-            other = f"another folder with {option}" if option else "the output another folder"
             raise UserError(
-                f"there is no space left for {path}: free some, or give {other}, and run the same "
-                f"command again ({error.strerror}; what was there is unchanged)"
+                f"there is no space left for {path}: free some, or give another folder, and run "
+                f"the same command again ({error.strerror}; what was there is unchanged)"
             ) from None
         raise
 
@@ -211,13 +207,10 @@ class RecordedOutputs(Outputs):
         files = self.table().get("files", {})
         return {self.folder / name: stamp for name, stamp in files.items()}
 
-    def changed(self) -> list[Path]:
-        """The recorded files that are missing, or not as recorded."""
-        return [path for path, known in self.files().items() if not is_as_recorded(path, *known)]
-
     def are_made(self, key: str) -> bool:
         """Whether everything recorded under this key is there, and unchanged; there may be more."""
-        return self.table().get("key") == key and bool(self.files()) and not self.changed()
+        known = self.files() if self.table().get("key") == key else {}
+        return bool(known) and all(is_as_recorded(path, *stamp) for path, stamp in known.items())
 
     def redo(self) -> None:
         """Have them made again, whatever the key; they are still recognised."""
@@ -333,15 +326,34 @@ def check_recorded(folder: Path, record: str, command: str) -> None:
 
     Args: as :func:`making_recorded`.
     """
+    check_unchanged(folder, record, read_json(folder / record).get("sha256", {}), command)
+
+
+def check_unchanged(folder: Path, record: str, sums: dict[str, str], command: str) -> None:
+    """Raises UserError unless a path is free, or a folder that ``command`` made and left alone.
+
+    Args:
+        folder: the path
+        record: the file in it that has the hashes
+        sums: the hashes, by file; empty if there is no record
+        command: what makes it, for messages
+    """
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"{folder} is not a folder: give another one with --out")
-    sums = read_json(folder / record).get("sha256", {})
-    for path in sorted(folder.iterdir()):
-        kept = path.name == record and sums
-        if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
-            raise UserError(
-                f"{folder} has {path.name}, which '{command}' did not make, or which has changed "
-                "since: give another folder with --out"
-            )
+    for name in changed_files(folder, record, sums):
+        raise UserError(
+            f"{folder} has {name}, which '{command}' did not make, or which has changed since: "
+            "give another folder with --out"
+        )
+
+
+def changed_files(folder: Path, record: str, sums: dict[str, str]) -> list[str]:
+    """The files in a folder that have another hash than in its record, or none."""
+    return [
+        path.name
+        for path in sorted(folder.iterdir())
+        if not (sums and path.name == record)
+        and not (path.is_file() and sums.get(path.name) == sha256_of(path))
+    ]

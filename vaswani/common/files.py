@@ -20,9 +20,8 @@ from typing import IO, Any
 from vaswani.common.errors import UserError
 
 PathLike = str | Path
-#: errors of a full disk, quota or file size limit; and of a file or folder that may not be written
+#: errors of a full disk, quota or file size limit
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
@@ -103,7 +102,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):  # the last: nested without end
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # nested too deep
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -121,7 +120,7 @@ def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
 
     The kernel releases the lock when the process ends, however it ends; but where a machine that
     shared the file system has died, only after minutes, for which ``patience`` (in seconds) waits.
-    If the folder is not writable, or its file system has no locks, the block runs without one.
+    If its file system has no locks, the block runs without one.
 
     Raises:
         UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
@@ -152,12 +151,7 @@ def _take(path: Path, what: str) -> IO[str] | None:
     """
     if path.is_symlink():
         raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
-    try:
-        stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
-    except OSError as error:
-        if error.errno in NO_PERMISSION:
-            return None
-        raise
+    stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     try:
         fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):

@@ -16,16 +16,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from types import UnionType
-from typing import (
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
-
-from vaswani.common.errors import UserError, nearest
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -62,27 +53,15 @@ def argument(
     help: str | None = None,
     *,
     default: Any = MISSING,
-    known: Callable[[], Sequence[str]] | None = None,
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
 
     A list takes any number of values; without a default, at least one. Its default is always [].
-    ``known`` lists names that are shown where a required argument is missing.
     """
-    given = {"help": help, "metavar": metavar, "positional": True, "known": known}
+    given = {"help": help, "metavar": metavar, "positional": True}
     if isinstance(default, list):
         return field(default_factory=list, metadata=given)
     return field(default=default, metadata=given)
-
-
-def stage_named(name: str, stages: Sequence[str]) -> int:
-    """The index of the stage that ``--from`` names; UserError if there is none."""
-    if name not in stages:
-        raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, stages)}; stages are "
-            f"{', '.join(stages)}"
-        )
-    return stages.index(name)
 
 
 def flag_of(item: "Field[Any]") -> str:
@@ -99,9 +78,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
         title = item.metadata.get("group")
         if title and title not in groups:
             groups[title] = parser.add_argument_group(title)
-        action = (groups[title] if title else parser).add_argument(name, **how)
-        if item.metadata.get("positional"):
-            action.required = False  # ``parse`` says more than argparse does about a missing one
+        (groups[title] if title else parser).add_argument(name, **how)
 
 
 def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, dict[str, Any]]:
@@ -141,21 +118,7 @@ def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) 
     """
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    values = vars(parser.parse_intermixed_args(words))
-    refuse_missing(parser, kind, values)
-    return kind(**values)
-
-
-def refuse_missing(
-    parser: argparse.ArgumentParser, kind: type[Any], values: dict[str, Any]
-) -> None:
-    """Exit with 2 if a positional argument without a default was not given; say what it is."""
-    for item in fields(kind):
-        needed = item.default is MISSING and item.default_factory is MISSING
-        if item.metadata.get("positional") and needed and values[item.name] in (None, []):
-            known = item.metadata["known"]
-            names = f"; known: {', '.join(known())}" if known else ""
-            parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
+    return kind(**vars(parser.parse_intermixed_args(words)))
 
 
 def to_argv(options: Any, names: Sequence[str] | None = None) -> list[str]:

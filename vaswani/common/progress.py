@@ -32,9 +32,3 @@ def stage_bar(title: str, total: int | None, unit: str = "pairs") -> Any:
     if sys.stderr.isatty():
         return bar(leave=False, **options)
     return Lines(mininterval=LINE_EVERY, delay=LINE_EVERY, bar_format=LINE, leave=False, **options)
-
-
-def clock(seconds: float) -> str:
-    """``1:02:09`` for 3,729 seconds."""
-    whole = max(0, round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -8,7 +8,6 @@
           - {url: https://…/a.tgz, bytes: 657632379, sha256: 0224…}
         members:                          # names inside, without folders: source, target
           en-de: [europarl-v7.de-en.en, europarl-v7.de-en.de]
-        sacrebleu: wmt14/full             # a test set sacreBLEU has too
 
 They are downloaded from the primary URL, or from a mirror; what broke off is continued. A file
 under its own name is complete; ``.NAME.part`` is still incomplete.
@@ -37,7 +36,6 @@ from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import locked, move, sha256_of
 from vaswani.common.progress import bar
-from vaswani.data.test_sets import files_of
 from vaswani.data.text import DAMAGED
 from vaswani.experiment.find import read_yaml
 
@@ -71,8 +69,6 @@ class Part:
     sources: tuple[Source, ...]
     #: by pair, such as ``en-de``: the names of source and target inside, without folders
     members: dict[str, list[str]]
-    #: sacreBLEU's name for it
-    sacrebleu: str | None = None
 
     def files(self, langs: tuple[str, str]) -> list[str]:
         """The names inside for one pair; UserError if the part does not have it."""
@@ -90,23 +86,8 @@ def read_parts(manifest: Path, names: list[str]) -> list[Part]:
         if name not in table:
             raise UserError(f"{manifest} has no part '{name}'{nearest(name, list(table))}")
         sources = tuple(Source(**source) for source in table[name]["sources"])
-        parts.append(Part(name, sources, table[name]["members"], table[name].get("sacrebleu")))
+        parts.append(Part(name, sources, table[name]["members"]))
     return parts
-
-
-def write_part(part: Part, archive: Path | None, langs: tuple[str, str], out: Path) -> None:
-    """Write the sides of a part as ``out/PART.LANG``, from its archive, or, without, sacreBLEU's.
-
-    Raises:
-        UserError: the archive is damaged, or sacreBLEU could not get the test set.
-    """
-    if archive:
-        extract(part, archive, langs, out)
-        return
-    instead = "run the same command again, or take the test sets from the archives"
-    sides = files_of(str(part.sacrebleu), "-".join(langs), instead)
-    for lang, side in zip(langs, sides, strict=True):
-        shutil.copyfile(side, out / f"{part.name}.{lang}")
 
 
 def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> None:
@@ -182,7 +163,7 @@ def fetch(part: Part, folder: Path) -> Path:
         lock = folder / f".{source.name}.lock"
         busy = locked(lock, f"{path} is being downloaded")
         try:
-            with writing(path, "--archives"), busy:
+            with writing(path), busy:
                 receive_all(source, aside)
                 check(source, aside)
                 move(aside, path)
@@ -192,10 +173,9 @@ def fetch(part: Part, folder: Path) -> Path:
         except WrongFile as error:
             aside.unlink()
             reasons.append(f"{source.url}: {error}")
-    hint = " (or give --test-sets sacrebleu)" if part.sacrebleu else ""
     raise UserError(
         f"{part.name} could not be downloaded ({'; '.join(reasons)}): run the same command again "
-        f"to continue, or put {part.sources[0].name} into {folder} by hand{hint}"
+        f"to continue, or put {part.sources[0].name} into {folder} by hand"
     )
 
 

@@ -9,8 +9,9 @@ import io
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
@@ -81,6 +82,11 @@ def learn(
 
     with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
+    if max(map(len, words), default=0) < 2:
+        raise UserError(
+            f"--bpe: no word of {' and '.join(map(str, sources))} has two letters to merge: give "
+            "text in words, or --subword sentencepiece"
+        )
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
     )
@@ -91,7 +97,7 @@ def learn(
         learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
 
 
-def quietly() -> ContextManager[Any]:
+def quietly() -> contextlib.AbstractContextManager[Any]:
     """While the block runs, nothing is printed on stderr."""
     return contextlib.redirect_stderr(io.StringIO())
 

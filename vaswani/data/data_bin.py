@@ -63,18 +63,14 @@ def fill_in_languages(task: Any) -> Path:
     """The (first) data-bin folder of a task; the languages are filled in where not given.
 
     Raises:
-        UserError: there is no folder, nothing binarised in it, or another pair.
+        UserError: there is nothing binarised in it, or another pair.
     """
-    if not task.get("data"):
-        raise UserError("task.data is missing: it should name the data-bin folder")
-    folder = first_data_bin(task.data)
-    if not folder.is_dir():
-        raise UserError(f"there is no data in {folder}: make it with '{prepare_command(folder)}'")
+    folder = first_data_bin(task.get("data"))
     pairs = pairs_in(folder)
     if not pairs:
         raise UserError(
-            f"{folder} holds no binarised text: make it with 'vaswani prepare' or "
-            "'fairseq-preprocess'"
+            f"task.data: there is no binarised text in {folder}: make it with "
+            f"'{prepare_command(folder)}'"
         )
     if not task.get("source_lang") or not task.get("target_lang"):
         task.source_lang, task.target_lang = pairs[0]

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.processes import map_ordered
-from vaswani.data.subwords import BPE
 from vaswani.data.text import LONGEST_WORD, Chunk, decode
-from vaswani.data.text_recipe import TextFunction, TextRecipe, cleaner, splitter, tokeniser
+from vaswani.data.text_recipe import BPE, TextFunction, TextRecipe, cleaner, splitter, tokeniser
 
 #: examples kept per reason, and characters kept per side
 EXAMPLES, EXAMPLE_LENGTH = 100, 200

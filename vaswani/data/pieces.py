@@ -9,10 +9,11 @@ that they have in fairseq's dictionaries, so that the other numbers are the same
 
 import io
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write

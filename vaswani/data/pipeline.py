@@ -8,11 +8,12 @@ on has changed: the stage before it, and the fields that :func:`stages_of` names
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
@@ -30,8 +31,7 @@ from vaswani.data.pairs import (
     transform,
 )
 from vaswani.data.recipe import Recipe, outputs_of, write_recipe
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.data.text_recipe import hardly_spaced
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import DOCS
 
 Pair = tuple[Path, Path]
@@ -56,8 +56,6 @@ class Job:
     parts: dict[str, list[Any]] = field(default_factory=dict)
     #: where archives are, or are downloaded to
     archives: Path = Path("data/archives")
-    #: take the validation and test sets from sacreBLEU
-    sacrebleu: bool = False
     #: files that are read besides: "codes" and "dictionary" of other text, if they are not to be
     #: made from this one; "recipe", "manifest"
     read: dict[str, Path] = field(default_factory=dict)
@@ -86,7 +84,7 @@ class Job:
             return key_of([self.recipe.langs, hashes])
         named = [part for parts in self.parts.values() for part in parts]
         known = [[p.name, p.files(self.recipe.langs), p.sources[0].sha256] for p in named]
-        return key_of([self.recipe.langs, known, self.sacrebleu])
+        return key_of([self.recipe.langs, known, False])  # in keys of earlier versions, too
 
 
 class Stage(NamedTuple):
@@ -150,7 +148,7 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
     for stage in stages:
         key = stage.key(job, key)
         outputs = outputs_of(job.folder / stage.name)
-        with writing(job.folder / stage.name, "--out"):
+        with writing(job.folder / stage.name):
             outputs.recover()
             if not outputs.are_made(key):
                 begun = time.monotonic()
@@ -174,17 +172,14 @@ def make_raw(job: Job, out: Path) -> dict[str, Any]:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
     from vaswani.data import archives as corpora
 
-    archives = {}
-    for split, parts in job.parts.items():
-        for part in parts:
-            part.files(job.recipe.langs)
-            if split == "train" or not job.sacrebleu:
-                archives[part.name] = corpora.fetch(part, job.archives)
-    out.mkdir()
     all_parts = [part for parts in job.parts.values() for part in parts]
+    for part in all_parts:
+        part.files(job.recipe.langs)
+    archives = [corpora.fetch(part, job.archives) for part in all_parts]
+    out.mkdir()
     with stage_bar("extract", len(all_parts), "parts") as bar:
-        for part in all_parts:
-            corpora.write_part(part, archives.get(part.name), job.recipe.langs, out)
+        for part, archive in zip(all_parts, archives, strict=True):
+            corpora.extract(part, archive, job.recipe.langs, out)
             bar.update(1)
     return {p.name: text.count_lines(job.pair(out, p.name)[0]) for p in all_parts}
 

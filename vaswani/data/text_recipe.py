@@ -4,11 +4,10 @@ import html
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from vaswani.common.errors import UserError
 from vaswani.data import bpe
-from vaswani.data.subwords import BPE, SENTENCEPIECE, Name
 from vaswani.data.text import is_blank, safe_line
 
 T = TypeVar("T")
@@ -20,6 +19,32 @@ LONGEST = {
     r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]": 8,
 }
 LONGEST_ELSEWHERE = 15
+
+#: what splits words, by fairseq's names (``--bpe``): byte pair encoding of Moses' tokens (5.1), or
+#: SentencePiece, whose pieces are of raw text, in which a space is a character like others
+Name = Literal["subword_nmt", "sentencepiece"]
+BPE: Final = "subword_nmt"
+SENTENCEPIECE: Final = "sentencepiece"
+
+
+class SubwordModel(NamedTuple):
+    """What is learned, in words and as a file; and how fairseq is told to undo it."""
+
+    title: str
+    #: its name beside a data-bin
+    in_data: str
+    #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
+    in_model: str
+    #: fairseq's ``--remove-bpe``
+    remove: str
+
+
+SUBWORD_MODELS: dict[Name, SubwordModel] = {
+    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: SubwordModel(
+        "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ source), and every part-of-speech tag replaced by XX, unless tags are kept.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.text import BYTE_ORDER_MARK, read_lines, write_lines

@@ -9,11 +9,14 @@ import ast
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from vaswani.common.errors import UserError
+from vaswani.data import data_bin
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.experiment.find import first_data_bin
 from vaswani.model_folder.search_options import SearchOptions
 
 
@@ -144,3 +147,37 @@ class LogWriter:
         shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
         return subwords
+
+
+# ---- the data --------------------------------------------------------------------------------
+
+
+def data_folder(config: Any) -> Path:
+    """The data-bin, or the folder with the text that ``vaswani prepare`` made it from."""
+    folder = first_data_bin(config.task.data)
+    return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
+
+
+def data_files(config: Any, subset: str) -> tuple[list[Path], int]:
+    """The files read for a subset (dictionaries, source, target), and its number of sentences.
+
+    Raises:
+        UserError: no such data or subset, or it is empty or damaged.
+    """
+    folder = data_bin.fill_in_languages(config.task)
+    pair = (config.task.source_lang, config.task.target_lang)
+    prefix = data_bin.split_prefix(folder, subset, *pair)
+    sides = [Path(f"{prefix}.{language}") for language in pair]
+    present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
+    sentences = [len(data_bin.read_index(str(side)).sizes) for side in present]
+    total = sentences[0]
+    if not total:
+        raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
+    if sentences[-1] != total:
+        raise UserError(
+            f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: the "
+            "numbers should be equal; prepare it again"
+        )
+    files = [folder / f"dict.{language}.txt" for language in pair]
+    files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
+    return [path for path in files if path.is_file()], total

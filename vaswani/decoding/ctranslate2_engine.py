@@ -12,13 +12,17 @@ from typing import Any
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
-from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, TokenHypothesis, ignore
-from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import (
-    EXPORT_CPU_BATCH,
-    GPU_BATCH,
-    SearchOptions,
+from vaswani.decoding.engine import (
+    Batch,
+    BatchHypotheses,
+    Engine,
+    Search,
+    TokenHypothesis,
+    ignore,
+    most_tokens,
 )
+from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH, SearchOptions
 
 
 class Symbols:
@@ -100,75 +104,29 @@ class CTranslate2Engine(Engine):
 
     def start(self, batch: Batch, options: SearchOptions) -> Callable[[], BatchHypotheses]:
         """Start translating a batch; returns a function that waits for the hypotheses."""
-        sources = self.subwords(batch)
-        longest = max(len(ids) for ids in batch.ids)
-        limit = min(int(options.max_len_a * longest + options.max_len_b), self.longest_target - 1)
+        most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
         results = self.model.translate_batch(
-            sources,
+            self.subwords(batch),
             asynchronous=True,
             beam_size=options.beam,
             num_hypotheses=options.nbest,
             length_penalty=options.lenpen,
             max_input_length=0,
-            max_decoding_length=limit,
+            max_decoding_length=most - 1,  # without the end
             min_decoding_length=options.min_len,
             return_scores=True,
         )
 
         def wait() -> BatchHypotheses:
-            translated = [pending.result() for pending in results]
-            targets = [result.hypotheses for result in translated]
-            attended = self.attended(sources, targets) if options.needs_attention else None
             return [
                 [
-                    TokenHypothesis(
-                        [self.target.index(subword) for subword in subwords],
-                        result.scores[rank],
-                        [],
-                        None if attended is None else attended[row][rank],
-                    )
-                    for rank, subwords in enumerate(result.hypotheses)
+                    TokenHypothesis([self.target.index(subword) for subword in subwords], score, [])
+                    for subwords, score in zip(result.hypotheses, result.scores, strict=True)
                 ]
-                for row, result in enumerate(translated)
+                for result in (pending.result() for pending in results)
             ]
 
         return wait
-
-    def attended(
-        self, sources: list[list[str]], targets: list[list[list[str]]]
-    ) -> list[list[list[int]]]:
-        """For each token of each hypothesis, the source subword that it attends to most.
-
-        Uses a separate pass over the given words: in beam search, CTranslate2 4.8 gives the first
-        word the attention of another hypothesis.
-
-        Args:
-            sources: subwords of the sentences
-            targets: subwords of each sentence's hypotheses
-        """
-        import numpy
-
-        attended: list[list[list[int]]] = [[[] for _ in best] for best in targets]
-        places = [
-            (row, n)
-            for row, best in enumerate(targets)
-            for n, subwords in enumerate(best)
-            if subwords
-        ]
-        if not places:
-            return attended
-        results = self.model.translate_batch(
-            [sources[row] for row, _ in places],
-            target_prefix=[targets[row][rank] for row, rank in places],
-            beam_size=1,
-            max_input_length=0,
-            max_decoding_length=max(len(targets[row][rank]) for row, rank in places),
-            return_attention=True,
-        )
-        for (row, rank), result in zip(places, results, strict=True):
-            weights = numpy.array(result.attention[0][: len(targets[row][rank])])
-            attended[row][rank] = weights.argmax(1).tolist()
-        return attended
 
 
 def check_supported(options: SearchOptions) -> None:
@@ -176,10 +134,10 @@ def check_supported(options: SearchOptions) -> None:
     lacking = {
         "--length-penalty gnmt": options.length_penalty == "gnmt"
         and "it divides by a power of the length alone; --lenpen is the power",
-        "--sampling": options.sampling
-        and "its random numbers depend on the thread, so a seed would not give the same text",
         "--temperature": options.temperature != 1 and "its beam search has none",
         "--unkpen": options.unkpen and "it has no penalty for unknown words",
+        "--print-alignment": options.print_alignment and "translate with the packed model",
+        "--replace-unk": options.replace_unk and "translate with the packed model",
     }
     for name, reason in lacking.items():
         if reason:

@@ -1,15 +1,14 @@
 """What searches for translations: batches of token ids and search options in, hypotheses out.
 
-There are four engines: a packed model in plain torch (``torch_engine.py``), the generator that a
-fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate2_engine.py``), and
-transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
+There are three engines: a packed model in plain torch (``torch_engine.py``), the generator that a
+fairseq task builds, for runs (``fairseq_engine.py``), and CTranslate2 (``ctranslate2_engine.py``).
+An export to Hugging Face is compared by a fourth, ``vaswani/export/to_huggingface.py``.
 """
 
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, NamedTuple
 
 from vaswani.common.processes import limit_workers, map_ordered
@@ -19,7 +18,7 @@ from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOpti
 class Batch(NamedTuple):
     """Sentences that are translated together."""
 
-    #: their places in the list that is translated; the seed of sampling depends on them
+    #: their places in the list that is translated
     places: list[int]
     #: the token ids of each, with the end of sentence
     ids: list[list[int]]
@@ -75,11 +74,19 @@ def ignore(sentences: int) -> None:
     """Progress that nobody wants to know about."""
 
 
+def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
+    """The most tokens of a translation, with its end.
+
+    Args:
+        options: of the search
+        source: tokens of the longest source in the batch, with its end
+        longest: the most that the decoder takes
+    """
+    return min(int(options.max_len_a * source + options.max_len_b), longest - 1) + 1
+
+
 # ---- with torch: one process, or several ---------------------------------------------------
 
-#: The longest batches go first, so that no process idles at the end, but only among this many: the
-#: results are kept until those of the shortest, which are wanted first, are there.
-BATCHES_AT_A_TIME = 500
 ADVICE = "give fewer --workers or a smaller --max-tokens"
 
 
@@ -191,38 +198,10 @@ class ProcessEngine(Engine):
         progress: Callable[[int], Any],
     ) -> Generator[BatchHypotheses, None, None]:
         """The results of a search for each batch, in order."""
-        places = range(len(batches))
-        groups = [places[at : at + BATCHES_AT_A_TIME] for at in places[::BATCHES_AT_A_TIME]]
-        longest_first = [place for group in groups for place in reversed(group)]
         count = max(1, min(self.processes or 1, len(batches)))
         with one_thread() if self.on_cpu else contextlib.nullcontext():
-            found = map_ordered(
-                lambda: lambda place: search(batches[place]), longest_first, count, "fork", ADVICE
-            )
+            found = map_ordered(lambda: search, batches, count, "fork", ADVICE)
             with contextlib.closing(found):
-                for group in groups:
-                    results = []
-                    for result in islice(found, len(group)):
-                        progress(len(result))
-                        results.append(result)
-                    yield from reversed(results)
-
-
-@contextlib.contextmanager
-def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
-    """While a batch is searched, make random numbers depend only on the seed and the batch.
-
-    Args:
-        options: of the search
-        first: the least place of its sentences
-        device: where numbers are drawn
-    """
-    if not options.sampling:
-        yield
-        return
-    import torch
-
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(options.seed * 1_000_003 + first)
-        yield
+                for result in found:
+                    progress(len(result))
+                    yield result

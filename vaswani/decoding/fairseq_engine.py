@@ -4,12 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
-
-#: fairseq's options that only apply to sampling
-SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 
 
 class FairseqEngine(ProcessEngine):
@@ -49,7 +45,7 @@ class FairseqEngine(ProcessEngine):
 
         lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
         net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
-        return {"id": torch.tensor(batch.places), "net_input": net_input}
+        return {"net_input": net_input}
 
     def logits(self, batch: Batch, previous: Any) -> Any:
         """As :meth:`ProcessEngine.logits`."""
@@ -62,10 +58,8 @@ class FairseqEngine(ProcessEngine):
         from fairseq.dataclass.configs import GenerationConfig
         from omegaconf import OmegaConf
 
-        from vaswani_transformer.precision import autocast
-
         options.check()
-        given = {name: getattr(options, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
+        given = {name: getattr(options, name) for name in BEAM_OPTIONS}
         generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         if hasattr(self.task.cfg, "length_penalty"):
             self.task.cfg.length_penalty = options.length_penalty
@@ -76,30 +70,22 @@ class FairseqEngine(ProcessEngine):
         self.generator = generator
 
         def search(batch: Any) -> BatchHypotheses:
-            sample = self.sample(batch)
-            first = int(sample["id"].min())
-            with seeded(options, first, self.device), torch.no_grad():
+            with torch.no_grad():
                 try:
-                    hypotheses = self.task.inference_step(generator, self.models, sample)
+                    found = self.task.inference_step(generator, self.models, self.sample(batch))
                 except FloatingPointError as error:  # the plugin's, and written for the user
                     raise UserError(f"{self.name}: {error}") from None
-            if not options.needs_attention:
-                return [[hypothesis_of(one) for one in best] for best in hypotheses]
-            tokens = [[hypothesis["tokens"] for hypothesis in best] for best in hypotheses]
-            with autocast(self.model.encoder.precision, self.device):
-                attended = attended_subwords(self.model, sample["net_input"]["src_tokens"], tokens)
+            # in Python's numbers, which processes exchange fast
             return [
-                list(map(hypothesis_of, *rows)) for rows in zip(hypotheses, attended, strict=True)
+                [
+                    TokenHypothesis(
+                        hypothesis["tokens"].tolist(),
+                        float(hypothesis["score"]),
+                        hypothesis["positional_scores"].tolist(),
+                    )
+                    for hypothesis in best
+                ]
+                for best in found
             ]
 
         return search
-
-
-def hypothesis_of(hypothesis: dict[str, Any], attended: list[int] | None = None) -> TokenHypothesis:
-    """A hypothesis, from fairseq's form, in Python's numbers, which processes exchange fast."""
-    return TokenHypothesis(
-        tokens=hypothesis["tokens"].tolist(),
-        score=float(hypothesis["score"]),
-        token_scores=hypothesis["positional_scores"].tolist(),
-        attended=attended,
-    )

@@ -1,13 +1,13 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis
+from vaswani.experiment.find import load_user_dir
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -77,23 +77,10 @@ class TorchEngine(ProcessEngine):
         with self.errors_for_users():
             rules.check()
 
-        def found(memory: Any, source: Any) -> BatchHypotheses:
-            if not options.sampling:
-                return self.best(memory, source, rules)
-            limits = (options.sampling_topk, options.sampling_topp)
-            return [
-                scored(drawn, options.lenpen)
-                for drawn in paper.sample(self.model.decoder, memory, source, rules, *limits)
-            ]
-
         def search(batch: Batch) -> BatchHypotheses:
             source = self.source_of(batch)
-            with (
-                torch.no_grad(),
-                autocast(self.precision, self.device),
-                seeded(options, min(batch.places), self.device),
-            ):
-                hypotheses = found(self.model.encoder.encode(source)[0], source)
+            with torch.no_grad(), autocast(self.precision, self.device):
+                hypotheses = self.best(self.model.encoder.encode(source)[0], source, rules)
                 if not options.needs_attention:
                     return hypotheses
                 tokens = [[one.tokens for one in best] for best in hypotheses]
@@ -128,12 +115,6 @@ class TorchEngine(ProcessEngine):
             raise UserError(f"{self.name}: {error}") from None
 
 
-def scored(drawn: list[tuple[list[int], list[float]]], lenpen: float) -> list[TokenHypothesis]:
-    """Hypotheses of a sentence that were drawn, with their tokens' scores; the likeliest first."""
-    found = [TokenHypothesis(t, sum(s) / len(t) ** lenpen, s) for t, s in drawn]
-    return sorted(found, key=lambda one: -one.score)
-
-
 def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any]:
     """A folder's model, in evaluation mode, and its two vocabularies.
 
@@ -152,8 +133,6 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
             "--user-dir DIR, the folder that defines it"
         )
     if variant:
-        from vaswani.experiment.fairseq_config import load_user_dir
-
         load_user_dir(user_dir)
         from vaswani.model_folder.packed_model import build_variant
 
@@ -163,3 +142,43 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
         return build(folder.path, folder.config["architecture"], folder.langs)
     except (RuntimeError, TypeError, ValueError) as error:
         raise UserError(str(error)) from None
+
+
+def attended_subwords(
+    model: Any, source: Any, hypotheses: Sequence[Sequence[Any]]
+) -> list[list[list[int]]]:
+    """For each token of each hypothesis of each sentence, the subword that it attends to most.
+
+    The search itself keeps no attention. A second, teacher-forced pass gives the attention at all
+    positions at once, as in fairseq's ``--print-alignment``: that of the decoder's last layer,
+    averaged over its heads. Shapes: B hypotheses, S source, T target.
+
+    Places count the source's subwords from 0, without the end of sentence.
+
+    Args:
+        model: the paper's, or this plugin's
+        source: the batch that was searched, int64 [N, S], padded on the left
+        hypotheses: the tokens [T] of each hypothesis of each sentence, with their end
+    """
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    from vaswani_transformer.vocabulary import EOS, PAD
+
+    rows = [(row, torch.as_tensor(one)) for row, best in enumerate(hypotheses) for one in best]
+    shifted = [torch.cat([tokens.new_tensor([EOS]), tokens[:-1]]).long() for _, tokens in rows]
+    previous = pad_sequence(shifted, batch_first=True, padding_value=PAD).to(source.device)
+    numbers = torch.tensor([row for row, _ in rows], device=source.device)
+    with torch.no_grad():
+        memory = model.encoder.encode(source)[0].select(numbers)
+        _, weights = model.decoder.features(previous, memory, need_alignment=True)
+    attention = weights.cross_attention[-1].mean(dim=1).float()  # [B, T, S]
+    chosen = source.index_select(0, numbers)
+    is_word = chosen.ne(PAD) & chosen.ne(EOS)
+    attention = attention.masked_fill(~is_word[:, None, :], -1.0)
+    skipped = chosen.eq(PAD).sum(1)  # on the left
+    attended = (attention.argmax(2) - skipped[:, None]).tolist()  # [B, T]
+    result: list[list[list[int]]] = [[] for _ in hypotheses]
+    for (row, tokens), places in zip(rows, attended, strict=True):
+        result[row].append(places[: len(tokens)])
+    return result

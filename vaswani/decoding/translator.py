@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import SourceText, TargetText
-from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
+from vaswani.data.bpe import MARK
+from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore, search_processes
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions
@@ -58,6 +57,30 @@ class Translation:
     def score(self) -> float | None:
         """The score of the best translation."""
         return self.hypotheses[0].score if self.hypotheses else None
+
+
+class Word(NamedTuple):
+    """A word in a sentence of subwords: its text, and the numbers of its subwords."""
+
+    text: str
+    first: int
+    last: int
+
+
+def words_of(subwords: Sequence[str], in_parts: bool = True) -> list[Word]:
+    """The words that subwords form; one left unfinished at the end of the sentence ends there.
+
+    Without ``in_parts`` every subword is a word, and a mark at its end belongs to it.
+    """
+    if not in_parts:
+        return [Word(subword, number, number) for number, subword in enumerate(subwords)]
+    words, first = [], 0
+    for number, subword in enumerate(subwords):
+        if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:
+            joined = "".join(p.removesuffix(MARK.rstrip()) for p in subwords[first : number + 1])
+            words.append(Word(joined, first, number))
+            first = number + 1
+    return words
 
 
 class InputSentence(NamedTuple):
@@ -283,3 +306,53 @@ def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batc
         made[-1].places.append(place)
         made[-1].ids.append(ids)
     return made
+
+
+# ---- words and what they attend to ------------------------------------------------------------
+
+
+def aligned_words(
+    source: Sequence[Word], target: Sequence[Word], attended: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pairs (source word, target word), counted from 0, whose subwords are linked by attention.
+
+    Args:
+        source: the source's words
+        target: the hypothesis's words
+        attended: for each subword of the hypothesis, a subword of the source
+    """
+    word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
+    return [
+        (place, number)
+        for number, word in enumerate(target)
+        for place in sorted({word_of[subword] for subword in attended[word.first : word.last + 1]})
+    ]
+
+
+def replace_unknown(
+    subwords: Sequence[str], attended: Sequence[int], source: Sequence[Word], unknown: str
+) -> tuple[list[str], list[int]]:
+    """A hypothesis in which unknown words are replaced by copies of source words.
+
+    Several unknown subwords in a row that attend to the same word become one copy of it.
+
+    Args:
+        subwords: of the hypothesis
+        attended: for each subword, a subword of the source
+        source: the source's words
+        unknown: the dictionary's symbol
+
+    Returns:
+        The subwords, and what they attend to.
+    """
+    word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
+    kept: list[str] = []
+    kept_attended: list[int] = []
+    copied = None
+    for subword, place in zip(subwords, attended, strict=True):
+        word = word_of.get(place) if subword == unknown else None
+        if word is None or word is not copied:
+            kept.append(word.text if word else subword)
+            kept_attended.append(place)
+        copied = word
+    return kept, kept_attended

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml, run_folders
+from vaswani.experiment.find import find_run, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
 
 BEST = "checkpoint_best.pt"
@@ -204,18 +204,6 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
             loss = validation(load_checkpoint(one.path, mapped=True)["model"])
         losses.append(loss)
     return losses
-
-
-# ---- of the paper ------------------------------------------------------------------------------
-
-
-def number_to_average(folder: Path) -> int:
-    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5.
-
-    For scripts/evaluate.sh.
-    """
-    kept = read_yaml(folder / RUN_CONFIG).get("checkpoint", {}).get("keep_interval_updates", 0)
-    return 20 if kept >= 20 else 5
 
 
 # ---- what is inside -------------------------------------------------------------------------

@@ -9,17 +9,14 @@ fairseq fails hours later, never ends, or trains something else than was meant.
 
 import argparse
 import dataclasses
-import logging
 import math
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.find import read_yaml, yaml_errors
+from vaswani.experiment.find import load_plugin, load_user_dir, read_yaml, yaml_errors
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
@@ -28,50 +25,6 @@ AT_LEAST_1 = (
     *(("common", "log_interval"), ("dataset", "validate_interval")),
     *(("dataset", "required_batch_size_multiple"), ("checkpoint", "save_interval")),
 )
-#: equation 3's warm-up, with which the rate rises to d_model^-0.5 × 4000^-0.5
-PAPER_WARMUP = 4000
-#: times that rate; the published settings in configs/ stay below 4
-FAR_ABOVE = 5
-
-
-def load_plugin() -> None:
-    """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
-    fairseq_logs(logging.WARNING)  # now: it logs at import what it could use
-    import transformer_plugin  # noqa: F401  (everything registers itself)
-    from transformer_plugin import compat
-
-    compat.quiet()
-    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
-
-
-def load_user_dir(user_dir: str | None) -> str:
-    """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
-
-    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
-    run was trained: Python cannot load two packages of one name.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    load_plugin()
-    if not user_dir or Path(user_dir).name == plugin_dir().name:
-        return str(plugin_dir())
-    from fairseq.utils import import_user_module
-
-    folder = os.path.abspath(user_dir)
-    if not os.path.isdir(folder):
-        raise UserError(
-            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
-            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
-        )
-    import_user_module(argparse.Namespace(user_dir=folder))
-    return folder
-
-
-def fairseq_logs(level: int) -> None:
-    """Set how much fairseq logs."""
-    for name in ("fairseq", "fairseq_cli"):
-        logging.getLogger(name).setLevel(level)
 
 
 def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
@@ -88,15 +41,13 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
 
 def config_of(table: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
     """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
-    load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     given: Any = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((given.get("common") or {}).get("user_dir"))
     check_names(given, where)
-    config = with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+    config = with_defaults(given)
     check_values(config)
     return config
 
@@ -115,13 +66,16 @@ def parse_overrides(overrides: Sequence[str]) -> Any:
         return OmegaConf.from_dotlist(list(overrides))
 
 
-def with_defaults(config: Any) -> Any:
-    """The configuration with its components' defaults, resolved."""
+def with_defaults(sections: dict[str, Any]) -> Any:
+    """The configuration with these sections: fairseq's defaults, its components', resolved."""
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from fairseq.models import ARCH_CONFIG_REGISTRY
     from omegaconf import OmegaConf
 
+    config: Any = OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections)
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
     if is_legacy(config.model):  # written out, so that the configuration is complete
@@ -260,23 +214,3 @@ def check_values(config: Any) -> None:
         plugin.check_label_smoothing(config.criterion.label_smoothing)
     if config.lr_scheduler._name == "vaswani_inverse_sqrt":
         plugin.check_schedule_config(config.lr_scheduler)
-
-
-def warn_of_high_rate(config: Any) -> list[str]:
-    """A sentence if our schedule's peak rate is far above the paper's for the width (5.3).
-
-    A shorter warm-up raises equation 3's peak: with d_model 128, 100 updates give 0.0088.
-    """
-    schedule = config.lr_scheduler
-    width = schedule.get("d_model") or config.model.get("encoder_embed_dim")
-    if schedule._name != "vaswani_inverse_sqrt" or not width:
-        return []
-    peak = schedule.lr_factor * (width * schedule.warmup_updates) ** -0.5
-    papers = (width * PAPER_WARMUP) ** -0.5
-    if peak <= FAR_ABOVE * papers:
-        return []
-    return [
-        f"the learning rate rises to {peak:.2g}, {peak / papers:.1f} times the {papers:.2g} of the "
-        f"paper's schedule for d_model {width}, at which a training may diverge: raise "
-        "lr_scheduler.warmup_updates, or lower lr_scheduler.lr_factor"
-    ]

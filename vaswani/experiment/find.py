@@ -1,16 +1,20 @@
-"""Where experiments, recipes and runs are kept, and how their YAML is read.
+"""Where experiments, recipes, runs and user-dirs are found, and how their YAML is read.
 
 An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
 too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
 one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
+import argparse
 import contextlib
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
 
 _HERE = Path(__file__).resolve().parents[1]
@@ -162,21 +166,58 @@ def first_data_bin(data: Any) -> Path:
     return Path(str(data).split(":")[0])
 
 
-def known_runs() -> list[str]:
-    """The names of the runs under ./runs, those of the small tables with their table's."""
-    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{RUN_CONFIG}")]
-    return sorted(str(path.parent.relative_to("runs")) for path in found)
-
-
 def find_run(name: str) -> Path:
     """The folder of a run: a path, or a name under ./runs.
 
     Raises:
         UserError: there is no such folder, or nothing was trained in it.
     """
-    known = [run for run in known_runs() if "/" not in run]
     for folder in run_folders(name):
         if is_run(folder):
             return folder
+    known = sorted(path.parent.name for path in Path("runs").glob(f"*/{RUN_CONFIG}"))
     offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
     raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")
+
+
+# ---- the plugin and user-dirs -------------------------------------------------------------------
+
+
+def load_plugin() -> None:
+    """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
+    fairseq_logs(logging.WARNING)  # now: it logs at import what it could use
+    import transformer_plugin  # noqa: F401  (everything registers itself)
+    from transformer_plugin import compat
+
+    compat.quiet()
+    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
+
+
+def load_user_dir(user_dir: str | None) -> str:
+    """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
+
+    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
+    run was trained: Python cannot load two packages of one name.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    load_plugin()
+    if not user_dir or Path(user_dir).name == plugin_dir().name:
+        return str(plugin_dir())
+    from fairseq.utils import import_user_module
+
+    folder = os.path.abspath(user_dir)
+    if not os.path.isdir(folder):
+        raise UserError(
+            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
+            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
+        )
+    import_user_module(argparse.Namespace(user_dir=folder))
+    return folder
+
+
+def fairseq_logs(level: int) -> None:
+    """Set how much fairseq logs."""
+    for name in ("fairseq", "fairseq_cli"):
+        logging.getLogger(name).setLevel(level)

@@ -11,11 +11,12 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.files import atomic_write
-from vaswani.common.progress import bar, clock
+from vaswani.common.progress import bar
 from vaswani.experiment.run_record import statistics
 
 CURVE = "curve.png"
@@ -192,7 +193,8 @@ class TrainingProgress(logging.Handler):
         begun, updates = self.first or (0.0, self.last_update)
         if self.total > self.last_update > updates:
             an_update = (time.monotonic() - begun) / (self.last_update - updates)
-            parts.append(f"{clock((self.total - self.last_update) * an_update)} left")
+            left = timedelta(seconds=round((self.total - self.last_update) * an_update))
+            parts.append(f"{left} left")
         return " | ".join(parts)
 
     def seconds(self) -> float:

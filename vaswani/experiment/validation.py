@@ -91,11 +91,7 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")
 
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
-
-    load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
+    from vaswani.experiment.fairseq_config import with_defaults
 
     sections: dict[str, dict] = {name: dict(table[name]) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
@@ -106,4 +102,4 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     common = {"seed": 1, "cpu": False, "user_dir": None, **table["common"]}
     sections["common"] = {name: common[name] for name in ("seed", "cpu", "user_dir")}
     sections["distributed_training"] = {"distributed_world_size": 1}
-    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
+    return with_defaults(sections)

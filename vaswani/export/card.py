@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.templates import render
-from vaswani.data.subwords import SUBWORD_MODELS
+from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
-from vaswani.model_folder.folder import CARD, ModelFolder
-from vaswani.model_folder.packing import scores_table
+from vaswani.model_folder.folder import ModelFolder
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
-NOT_SCORED = "Not scored: `--text FILE --reference FILE` of `vaswani export` does it.\n"
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
@@ -33,10 +31,8 @@ def export_card(
     values = {**table, "proof": proof}  # not the table's, which has more digits
     values.update(user_dir=user_dir, variant=packed.config.get("variant"))
     values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
-    values.update(scores=scores_table(table["scores"]) if table["scores"] else NOT_SCORED)
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
-        values.update(license=license_of(packed.path / CARD))
         values.update(end=END, unknown=UNKNOWN, two_vocabularies=source != target)
         return render(HUGGING_FACE, **values)
     flags = [
@@ -45,15 +41,3 @@ def export_card(
         if name != "length_penalty"  # fairseq's search knows only its own
     ]
     return render(TEMPLATE, search_flags=" ".join(flags), **values)
-
-
-def license_of(card: Path) -> str | None:
-    """What a model card's head names as its licence; None if it names none, or there is no card."""
-    lines = (
-        card.read_text(encoding="utf-8", errors="replace").splitlines() if card.is_file() else []
-    )
-    if lines[:1] != ["---"] or "---" not in lines[1:]:
-        return None
-    head = lines[1 : lines.index("---", 1)]
-    found = [line.partition(":")[2].strip() for line in head if line.startswith("license:")]
-    return found[0] if found and found[0] else None

@@ -75,6 +75,14 @@ class SearchComparison:
     bleu: list[float] | None
     speed: float
 
+    def line(self) -> str:
+        """The comparison, to be read."""
+        bleu = f"; BLEU {self.bleu[0]:.2f}, exported {self.bleu[1]:.2f}" if self.bleu else ""
+        return (
+            f"{self.search}: {self.identical:,} of {self.sentences:,} translations are identical, "
+            f"{self.better:,} better, {self.worse:,} worse{bleu}; {self.speed:.2f} times as fast"
+        )
+
     def problem(self) -> str | None:
         """What exceeds the tolerance, if anything."""
         if self.tolerance is None or self.score_difference >= -self.tolerance:

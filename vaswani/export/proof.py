@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import one_thread
-from vaswani.decoding.marian_engine import MarianEngine, most_tokens
+from vaswani.decoding.engine import most_tokens, one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
     TOLERANCES,
@@ -30,7 +29,7 @@ from vaswani.export.comparison import (
 )
 from vaswani.export.text import ProofText
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
-from vaswani.scoring.bleu import has_spaces, score_row, tokens_for
+from vaswani.scoring.bleu import has_spaces, tokens_for
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,6 @@ def translate_all(
         start = time.perf_counter()
         hypotheses = translator.search(sources, search, CPU_BATCH)
         seconds = time.perf_counter() - start
-    if isinstance(translator.engine, MarianEngine):
-        seconds = translator.engine.seconds[options.beam]
     results = [
         translator.translation(source, best, options)
         for source, best in zip(sources, hypotheses, strict=True)
@@ -122,6 +119,8 @@ class Proof:
         self.packed_outputs: dict[SearchOptions, SystemOutput] = {}
         self.rows: list[SearchComparison] = []
         self.tokenizer: TokenizerComparison | None = None
+        #: sacreBLEU's, if there are references
+        self.metric: Any = None
         numbered = enumerate(text.source)
         self.text = text.only([n for n, line in numbered if translator.read(line).ids is not None])
         if not self.text.source:
@@ -152,14 +151,13 @@ class Proof:
         """Compare with the export's translator, which searches as its own options say."""
         beams = list(dict.fromkeys([1, self.exported_search.beam]))
         asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
-        if isinstance(exported.engine, MarianEngine):
-            self.ask(exported.engine, asked)
+        if tokenizer := getattr(exported.engine, "tokenizer", None):
+            self.tokenizer = self.compare_tokenizer(tokenizer)
         self.model = self.compare_models(exported)
         for beam, search in zip(beams, asked, strict=True):
             options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search)
             self.rows.append(self.row(options, output, described(options), self.tolerance))
-        self.texts = output.texts
         if self.packed_search != self.exported_search:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
@@ -180,24 +178,21 @@ class Proof:
         rms = math.sqrt(squares / len(gaps))
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
-    def ask(self, engine: MarianEngine, searches: list[SearchOptions]) -> None:
-        """Ask Marian all that is compared; compare the tokenizer, if the export has one."""
-        lines, output, target = (
-            self.text.source,
-            self.output(self.exported_search),
-            self.translator.engine.target,
-        )
-        sources = [self.translator.read(line) for line in lines]
+    def compare_tokenizer(self, tokenizer: Any) -> TokenizerComparison:
+        """What transformers' tokenizer reads, and what it writes of translations."""
+        lines, output = self.text.source, self.output(self.exported_search)
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
-        given = [line.lower() if lowercase else line for line in lines]
-        tokens = [[*map(target.index, subwords), target.eos()] for subwords in output.subwords]
-        engine.ask(batches_of(sources, CPU_BATCH), tokens, searches, given)
-        if engine.read is None:
-            return
-        self.tokenizer = TokenizerComparison(
+        known = self.translator.engine.target
+        targets = [[*map(known.index, subwords), known.eos()] for subwords in output.subwords]
+        written = tokenizer.batch_decode(targets, skip_special_tokens=True)
+        return TokenizerComparison(
             len(lines),
-            sum(one.ids == read for one, read in zip(sources, engine.read, strict=True)),
-            sum(a == b for a, b in zip(output.texts, engine.written, strict=True)),
+            sum(
+                self.translator.read(line).ids
+                == tokenizer(line.lower() if lowercase else line)["input_ids"]
+                for line in lines
+            ),
+            sum(a == b for a, b in zip(output.texts, written, strict=True)),
         )
 
     def scores(
@@ -241,7 +236,7 @@ class Proof:
         gaps = [b - a for a, b in zip(*scores, strict=True)]
         bleu = None
         if reference is not None:
-            metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
+            metric = self.metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
             bleu = [metric.corpus_score(x.texts, [reference]).score for x in (packed, exported)]
         return SearchComparison(
             name,
@@ -256,57 +251,21 @@ class Proof:
             speed=packed.seconds / exported.seconds,
         )
 
-    def reached(self) -> dict[str, Any]:
-        """The score of the export's own translations; none without references."""
-        reference = self.text.reference
-        if reference is None:
-            return {}
-        metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
-        search = described(self.exported_search)
-        label = f"sacreBLEU of this export, {search}, {len(reference):,} sentences"
-        score = metric.corpus_score(self.texts, [reference])
-        return {self.text.name: {"bleu": score_row(label, score, metric.get_signature())}}
-
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """The comparison of the models, and a table of the searches."""
-        model, bleus = self.model, ["BLEU packed", "exported", "difference"]
-        table = [["search", "identical", "", "better", "worse"]]
-        table[0] += [*(bleus if self.text.reference else []), "speed"]
-        for row in self.rows:
-            scores = [f"{score:.2f}" for score in row.bleu or ()]
-            if row.bleu:
-                scores.append(f"{row.bleu[1] - row.bleu[0]:+.2f}")
-            table.append(
-                [
-                    row.search,
-                    f"{row.identical:,} of {row.sentences:,}",
-                    f"{row.identical / row.sentences:.2%}",
-                    *(f"{count:,}" for count in (row.better, row.worse)),
-                    *scores,
-                    f"{row.speed:.2f}x",
-                ]
-            )
-        tokenizer = self.tokenizer
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return [
+        """The comparisons, one a line."""
+        model, tokenizer = self.model, self.tokenizer
+        lines = [
             f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
             f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
             f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
-            *(
-                [f"the tokenizer reads {tokenizer.read:,} and writes {tokenizer.written:,} alike"]
-                if tokenizer
-                else []
-            ),
-            *(
-                "  ".join(
-                    cell.rjust(width) if place else cell.ljust(width)
-                    for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-                )
-                for line in table
-            ),
         ]
+        if tokenizer:
+            same = f"{tokenizer.read:,} and writes {tokenizer.written:,}"
+            lines.append(f"the tokenizer reads {same} alike")
+        lines += [row.line() for row in self.rows]
+        return lines + ([f"BLEU: {self.metric.get_signature()}"] if self.metric else [])
 
     def print_and_check(self, target: str) -> None:
         """Print the lines; UserError if anything exceeds its tolerance."""

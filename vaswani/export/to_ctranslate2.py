@@ -86,11 +86,14 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
     """The filled specification, except for the vocabularies and the configuration."""
     from ctranslate2.specs import transformer_spec as specs
 
+    widths = {side: head_widths(architecture, side) for side in ("encoder", "decoder")}
+    #: of a side's heads, where it is not d_model/h
+    head_dim = {side: d_k if d_k != usual else None for side, (d_k, _, usual) in widths.items()}
     encoder = specs.TransformerEncoderSpec(
         architecture["encoder_layers"],
         architecture["encoder_attention_heads"],
         pre_norm=False,
-        head_dim=head_dim(architecture, "encoder"),
+        head_dim=head_dim["encoder"],
     )
     # alignments are the mean over all heads of the last layer, as in fairseq and here
     decoder = specs.TransformerDecoderSpec(
@@ -98,7 +101,7 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
         architecture["decoder_attention_heads"],
         pre_norm=False,
         alignment_heads=architecture["decoder_attention_heads"],
-        head_dim=head_dim(architecture, "decoder"),
+        head_dim=head_dim["decoder"],
     )
     for side, spec in (("encoder", encoder), ("decoder", decoder)):
         tokens = spec.embeddings[0] if side == "encoder" else spec.embeddings
@@ -108,12 +111,6 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
             fill_layer(layer, parameters, f"{side}.layers.{number}")
     decoder.projection.weight = array(parameters["decoder.output_projection.weight"])
     return specs.TransformerSpec(encoder, decoder)
-
-
-def head_dim(architecture: Mapping[str, Any], side: str) -> int | None:
-    """The width of a side's heads if it is not d_model/h."""
-    d_k, _, usual = head_widths(architecture, side)
-    return d_k if d_k != usual else None
 
 
 def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:

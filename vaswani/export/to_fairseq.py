@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vaswani.data.bpe import MARK
-from vaswani.data.subwords import BPE
+from vaswani.data.text_recipe import BPE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
 from vaswani.model_folder.convert import to_fairseq

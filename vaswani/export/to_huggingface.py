@@ -7,18 +7,28 @@ matrix that reads or writes them is permuted alike, the function is the same. It
 1e-5, which cannot be set.
 """
 
-from collections.abc import Mapping
+import contextlib
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.decoding.marian_engine import MarianEngine, most_tokens
+from vaswani.data.text_recipe import SENTENCEPIECE
+from vaswani.decoding.engine import (
+    Batch,
+    BatchHypotheses,
+    Engine,
+    Search,
+    TokenHypothesis,
+    ignore,
+    most_tokens,
+)
 from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")
@@ -32,19 +42,13 @@ def refuse_positions(folder: ModelFolder) -> None:
     """Raises UserError for positions that Marian does not compute."""
     architecture = folder.config["architecture"]
     layout = architecture["sinusoid_layout"]
-    learned = [side for side in ("encoder", "decoder") if architecture[f"{side}_learned_pos"]]
-    if learned:
-        problem = f"learned positions in the {' and the '.join(learned)}"
-    elif layout == "t2t":
-        problem = "positions with tensor2tensor's wavelengths (--sinusoid-layout t2t)"
-    elif layout == "fairseq":
-        problem = "positions that begin at 2 (--sinusoid-layout fairseq)"
-    else:
-        return
-    raise UserError(
-        f"{folder.path} has {problem}, but transformers' Marian computes the paper's sinusoids, "
-        "from 0, and keeps no table: it cannot be exported (to ctranslate2 and fairseq it can)"
-    )
+    learned = any(architecture[f"{side}_learned_pos"] for side in ("encoder", "decoder"))
+    if learned or layout in ("t2t", "fairseq"):
+        raise UserError(
+            f"{folder.path} has {'learned positions' if learned else f'--sinusoid-layout {layout}'}"
+            ", but transformers' Marian computes the paper's sinusoids, from 0, and keeps no "
+            "table: it cannot be exported (to ctranslate2 and fairseq it can)"
+        )
 
 
 def marians_order(width: int) -> list[int]:
@@ -221,15 +225,84 @@ def names_of_codes(folder: ModelFolder, target: str) -> list[str]:
     return [folder.codes.name] if folder.codes else []
 
 
-def engine_of(folder: ModelFolder, out: Path, python: str) -> MarianEngine:
-    """Marian on what was written.
+# ---- compared --------------------------------------------------------------------------------
+
+
+class MarianEngine(Engine):
+    """transformers' Marian on a CPU.
 
     Args:
         folder: the packed model
-        out: with the files of :func:`write_model`
-        python: has transformers
-    """
-    from fairseq.data import Dictionary
+        out: with the files of :func:`write_model` and the tokenizer's; its generation_config.json
+            says how to search, except for the beam and the maximum length
 
-    source, target = (Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs)
-    return MarianEngine(python, out, source, target, longest(folder.config["architecture"]))
+    Raises:
+        UserError: transformers does not find the parameters that Marian has.
+        ImportError: it is not installed.
+    """
+
+    on_cpu, batch_tokens = True, CPU_BATCH
+
+    def __init__(self, folder: ModelFolder, out: Path) -> None:
+        import transformers
+        from fairseq.data import Dictionary
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.lock = contextlib.nullcontext()
+        self.source, self.target = (
+            Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs
+        )
+        self.longest_source, self.longest_target = longest(folder.config["architecture"])
+        self.model, loading = transformers.MarianMTModel.from_pretrained(
+            out, output_loading_info=True, local_files_only=True
+        )
+        self.model.eval()
+        wrong = {name: sorted(map(str, keys)) for name, keys in loading.items() if keys}
+        if wrong:
+            raise UserError(f"transformers' Marian has other parameters: {wrong}")
+        #: transformers' tokenizer; None: the folder has none
+        self.tokenizer: Any = None
+        if (out / "source.spm").is_file():
+            self.tokenizer = transformers.MarianTokenizer.from_pretrained(
+                out, local_files_only=True
+            )
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """A batch as the model takes it, padded on the right."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        rows = [torch.tensor(ids) for ids in batch.ids]
+        ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
+
+    def searcher(self, options: SearchOptions) -> Search:
+        """As :meth:`Engine.searcher`; the hypotheses have no scores, which nothing asks for."""
+        import torch
+
+        def search(
+            batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
+        ) -> Generator[BatchHypotheses, None, None]:
+            for batch in batches:
+                most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
+                beam = {"num_beams": options.beam, "max_new_tokens": most}
+                with torch.no_grad():
+                    found = self.model.generate(**self.inputs(batch), **beam).tolist()
+                # the first token is the one that decoding starts with
+                rows = [row[1 : (row + [END]).index(END, 1) + 1] for row in found]
+                yield [[TokenHypothesis(row, math.nan, [])] for row in rows]
+
+        return search
+
+    def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
+        """As :meth:`Engine.log_probabilities`."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        rows = [torch.tensor([*map(self.target.index, target), END]) for target in targets]
+        labels = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        with torch.no_grad():
+            logits = self.model(**self.inputs(batch), labels=labels).logits
+        log_probs = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+        return [row[: len(ids)].tolist() for row, ids in zip(log_probs, rows, strict=True)]

@@ -10,8 +10,7 @@ from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.recipe import Recipe, recipe_in
-from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {

@@ -6,7 +6,8 @@ models that fairseq's authors published have older parameter names, and their op
 
 import argparse
 import re
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.model_folder.convert import from_fairseq

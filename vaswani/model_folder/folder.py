@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vaswani.common.artifact import making
+from vaswani.common.artifact import check_unchanged, making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of
-from vaswani.data.subwords import SUBWORD_MODELS
-from vaswani.data.text_recipe import TextRecipe, read_section
+from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -253,7 +252,11 @@ def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat 
     Raises:
         UserError: something there was not packed, or has changed since; or the disk is full.
     """
-    with making(folder, lambda path: check_replaceable(path, form)) as part:
+
+    def check(path: Path) -> None:
+        check_unchanged(path, SUMS, sums_of(path, form), form.command)
+
+    with making(folder, check) as part:
         part.mkdir()
         fill(part)
         names = sorted(path.name for path in part.iterdir())
@@ -261,33 +264,10 @@ def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat 
             stream.writelines(f"{sha256_of(part / name)}  {name}\n" for name in names)
 
 
-def check_replaceable(folder: Path, form: FolderFormat = PACKED) -> None:
-    """Raises UserError unless a path is free, or holds exactly what was packed there."""
-    if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    changes = changed_since_packed(folder, form)
-    if changes:
-        name, change = next(iter(changes.items()))
-        raise UserError(
-            f"not replacing {folder} ({name} {change}): choose another --out, or move it away"
-        )
-
-
-def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
-    """What in a folder was not packed, or has changed since: file name → what happened."""
-    if folder.is_symlink() or not folder.is_dir():
-        return {folder.name: "is not a folder"}
-    table = read_json(folder / form.table)
-    if table.get("format") != form.format or not (folder / SUMS).is_file():
-        return {form.table: "is missing, or another's"}
-    sums = read_sums(folder / SUMS)
-    changes = {}
-    for path in sorted(folder.iterdir()):
-        if path.name not in sums and path.name != SUMS:
-            changes[path.name] = "was added"
-        elif path.name != SUMS and (not path.is_file() or sha256_of(path) != sums[path.name]):
-            changes[path.name] = "was changed"
-    return changes
+def sums_of(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
+    """The hashes of the files that were packed in a folder; empty if none were."""
+    packed = read_json(folder / form.table).get("format") == form.format
+    return read_sums(folder / SUMS) if packed and (folder / SUMS).is_file() else {}
 
 
 def not_stored(architecture: Mapping[str, Any]) -> dict[str, str]:

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, read_sums, sha256_of, write_json
+from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import pairs_in
-from vaswani.data.subwords import SUBWORD_MODELS
-from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
+from vaswani.data.text_recipe import SUBWORD_MODELS
+from vaswani.experiment.find import first_data_bin, load_user_dir, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
@@ -19,8 +20,8 @@ from vaswani.model_folder.folder import (
     PACKED,
     SUMS,
     WEIGHTS,
-    changed_since_packed,
     not_stored,
+    sums_of,
     write_folder,
     write_weights,
 )
@@ -63,7 +64,6 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         UserError: something is missing or does not fit, or the model cannot be packed.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import load_user_dir
 
     load_user_dir(user_dir_of(run))
     from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
@@ -298,11 +298,11 @@ def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) 
     """
     if not out.is_dir() or read_json(out / CONFIG) != config:
         return True
-    if any(name != CARD for name in changed_since_packed(out)):
-        return True
-    sums = read_sums(out / SUMS)
+    sums = sums_of(out)
+    changed = {*changed_files(out, SUMS, sums)} - {CARD}
     whole = all((out / name).is_file() for name in sums if name != CARD)
-    return not whole or any(sums.get(name) != sha256_of(path) for name, path in files.items())
+    same = all(sums.get(name) == sha256_of(path) for name, path in files.items())
+    return bool(changed) or not whole or not same
 
 
 def scores_table(scores: dict[str, Any]) -> str:

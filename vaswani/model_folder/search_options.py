@@ -35,13 +35,7 @@ class SearchOptions:
         help="what --lenpen means: a power of the length, or the paper's formula",
         choices=["fairseq", "gnmt"],
     )
-    sampling: bool = option(False, help="draw words by their probability, instead of beam search")
-    sampling_topk: int = option(-1, metavar="N", help="draw from the N likeliest words")
-    sampling_topp: float = option(
-        -1.0, metavar="P", help="draw from the likeliest words with a joint probability of P"
-    )
     temperature: float = option(1.0, metavar="T", help="divide logits by T before the softmax")
-    seed: int = option(1, metavar="N", help="the seed of --sampling")
     print_alignment: bool = option(
         False, help="add columns: tokens, and which words attend to which"
     )
@@ -71,9 +65,6 @@ class SearchOptions:
         """
         if self.length_penalty not in ("fairseq", "gnmt"):
             raise UserError(f"--length-penalty is fairseq or gnmt, not {self.length_penalty}")
-        for name in ("sampling_topk", "sampling_topp"):
-            if getattr(self, name) >= 0 and not self.sampling:
-                raise UserError(f"{flag(name)} has no effect without --sampling")
         for name in ("beam", "nbest", "temperature"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")

@@ -1,20 +1,16 @@
 """Tables 2 to 4 of the paper at full size: a result by its name, and the commands that make it."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common import signals
-from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import atomic_write, locked, read_json
-from vaswani.common.options import argument, option, stage_named, to_argv
-from vaswani.data.test_sets import NEWSTEST2014
-from vaswani.decoding.translations import translations_of
+from vaswani.common.files import read_json
+from vaswani.common.options import argument, option, to_argv
 from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.find import DOCS, file_stem, find_config, read_yaml
+from vaswani.experiment.find import DOCS, file_stem, find_config, first_data_bin, read_yaml
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import (
     FINISHED,
@@ -35,14 +31,11 @@ TABLE_4, PARSER = "table4", "parsing_wsj"
 #: how many checkpoints are averaged: by section 6.1; for the parser, as for base
 AVERAGED = {"base": 5, "big": 20, "wsj": 5}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
-#: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
-TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", "train", "valid", "test")
-TO_PLAN = ("memory", "tokens_per_second")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of ``vaswani reproduce NAME``: which result, which stages, on what."""
+class Options(Hardware):
+    """Options of ``vaswani reproduce NAME``: which result, and on what."""
 
     name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
     overrides: list[str] = argument(
@@ -51,41 +44,8 @@ class Options:
         default=[],
     )
     row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    gpus: int | None = option(metavar="N", help="use N GPUs (default: all of this machine)")
-    start: str | None = option(
-        flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
-    )
+    small: bool = option(False, f"{TABLE_4}: a small model, on any trees: hours on a CPU")
     dry_run: bool = option(False, "print the plan and commands, run nothing")
-    recipe: str = option(
-        "paper", "data recipe (default: paper)", choices=["paper", "t2t", "fairseq"], group="data"
-    )
-    data: str | None = option(
-        metavar="DIR", help="the data's folder (default: data/wmt14_en_de, …)", group="data"
-    )
-    archives: str | None = option(
-        metavar="DIR", help="downloads (default: data/archives)", group="data"
-    )
-    manifest: str | None = option(metavar="FILE", help="other URLs for the archives", group="data")
-    workers: int | None = option(
-        metavar="N", help="processes for 'prepare' (default: all cores)", group="data"
-    )
-    limit: int | None = option(
-        metavar="PAIRS", help="a trial with this many training pairs", group="data"
-    )
-    test_sets: str | None = option(
-        metavar="WHERE",
-        help="archives or sacrebleu (default: archives)",
-        choices=["archives", "sacrebleu"],
-        group="data",
-    )
-    train: str | None = option(metavar="FILE", help="the treebank's sections 02-21", group=TABLE_4)
-    valid: str | None = option(metavar="FILE", help="its section 22", group=TABLE_4)
-    test: str | None = option(metavar="FILE", help="its section 23", group=TABLE_4)
-    small: bool = option(False, "a small model, on any trees: hours on a CPU", group=TABLE_4)
-    memory: float | None = option(metavar="GB", help="memory per GPU (default: 16)", group="plan")
-    tokens_per_second: float | None = option(
-        metavar="X", help="if known, to estimate hours", group="plan"
-    )
 
 
 class Reproduction(NamedTuple):
@@ -94,8 +54,7 @@ class Reproduction(NamedTuple):
     options: Options
     experiment: str
     run: Path
-    data: Path
-    #: changes to the experiment: the recipe's, the row's, the user's, in this order
+    #: changes to the experiment: the row's, the user's, in this order
     changes: list[str]
     #: of Table 3: the row's name and its entry there, with the paper's figures ppl and bleu
     row: str | None
@@ -108,13 +67,18 @@ class Reproduction(NamedTuple):
         return self.experiment.rpartition("_")[2]
 
     @property
+    def data_bin(self) -> Path:
+        """The data to train on."""
+        return first_data_bin(self.config.task.data)
+
+    @property
     def stages(self) -> list[str]:
         """Those that it has: Table 3 is without averaging.
 
-        A parser is not packed, and before its trees are prepared nothing is known to plan with.
+        A parser is not packed, and its trees are prepared before, from files of the user's.
         """
-        without = ("average", "pack") if self.row else ()
-        without = ("plan", "pack") if self.experiment == PARSER else without
+        without = ["average", "pack"] if self.row else []
+        without = ["plan", "prepare", "pack"] if self.experiment == PARSER else without
         return [stage for stage in STAGES if stage not in without]
 
     @property
@@ -139,24 +103,18 @@ class Reproduction(NamedTuple):
 def run(options: Options) -> int:
     """Run the stages one after another, or say what they would be."""
     target = find_reproduction(options)
-    stages = target.stages
-    if options.start:
-        stages = stages[stage_named(options.start, stages) :]
     here = gpus_to_use(target.config)
     on_cpu = bool(target.config.common.cpu)
     gpus = options.gpus or here or (1 if on_cpu else arithmetic.PAPER_GPUS)
-    commands = (command_of(target, stage, gpus, here) for stage in pending(target, stages))
+    commands = (command_of(target, stage, gpus, here) for stage in pending(target))
     if options.dry_run:
         lines = list(commands)  # the plan is printed first
         print("\n".join(expected(target)))
         print("\nNothing is done now. Without --dry-run (the batch is planned on prepared data):")
         return run_commands(lines, dry_run=True)
-    if "train" in stages and (options.start in STAGES[:3] or not target.is_finished):
+    if not target.is_finished:
         refuse_without_gpus(target, gpus, gpus if on_cpu else here)
-    if options.start:
-        set_aside(target, stages)
-    else:
-        signals.set_resumable(lambda: True)
+    signals.set_resumable(lambda: True)
     code = run_commands(commands)
     if target.row and not code:
         print("\n".join(table_3(target)))
@@ -167,7 +125,7 @@ def run(options: Options) -> int:
 
 
 def find_reproduction(options: Options) -> Reproduction:
-    """The experiment, the row, the folders and the changes that the arguments name.
+    """The experiment, the row, the folder and the changes that the arguments name.
 
     Raises:
         UserError: an unknown name or row, or an invalid change.
@@ -181,43 +139,29 @@ def find_reproduction(options: Options) -> Reproduction:
             f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
             f"there are {', '.join(known)}"
         )
-    if options.small:
-        options = smaller(name, options)
     folder, own = split_run(options.overrides)
-    for key, instead in (("task.data", "--data DIR"), ("checkpoint.save_dir", "run=NAME")):
-        if any(change.startswith(f"{key}=") for change in own):
-            raise UserError(f"{key} is used by several stages: give {instead} instead")
+    if any(change.startswith("checkpoint.save_dir=") for change in own):
+        raise UserError("checkpoint.save_dir is used by several stages: give run=NAME instead")
     row: str | None = None
     paper: dict[str, Any] = {}
     if options.row:
         name, row, paper = find_row(name, options.row)
     change = [] if row == "big" else paper.get("change", [])  # big is an experiment
-    recipe = "" if options.recipe == "paper" or name == PARSER else f"_{options.recipe}"
-    place = folder or (f"table3_{file_stem(row)}{recipe}" if row and change else name + recipe)
-    place = place if "/" in place else f"runs/{place}"
-    made = "trees" if name == PARSER else data_recipe(name, options.recipe)
-    data = options.data or f"data/{made}"
-    place_of_data = [f"task.data={data}/data-bin"] if options.data or recipe else []
-    changes = [*place_of_data, *change, *own]
+    place = f"table3_{file_stem(row)}" if row and change else name
+    if options.small:
+        if name != PARSER:
+            raise UserError(
+                f"--small is for {TABLE_4} and the comparisons; to try all stages of "
+                f"{options.name} on a CPU, see {DOCS / 'reproduce.md'}"
+            )
+        place = f"{TABLE_4}_small"
+        smaller = read_yaml(find_config("small_tables"))[TABLE_4]["change"]
+        change = [f"task.data=data/{place}/data-bin", *smaller]
+    place = folder or place
+    changes = [*change, *own]
+    run = Path(place if "/" in place else f"runs/{place}")
     config = experiment_config(find_config(name), changes)
-    return Reproduction(options, name, Path(place), Path(data), changes, row, paper, config)
-
-
-def smaller(name: str, options: Options) -> Options:
-    """The options of ``table4 --small``: the changes of ``configs/small_tables.yaml``, own folders.
-
-    Raises:
-        UserError: it is another result, which has no small form.
-    """
-    if name != PARSER:
-        raise UserError(
-            f"--small is for {TABLE_4} and the comparisons; to try all stages of {options.name} on "
-            f"a CPU, see {DOCS / 'reproduce.md'}"
-        )
-    folder = f"{TABLE_4}_small"
-    changes = read_yaml(find_config("small_tables"))[TABLE_4]["change"]
-    overrides = [f"run={folder}", *changes, *options.overrides]
-    return replace(options, data=options.data or f"data/{folder}", overrides=overrides)
+    return Reproduction(options, name, run, changes, row, paper, config)
 
 
 def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]:
@@ -241,23 +185,17 @@ def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]
     return its, row, table_3["rows"][row]
 
 
-def data_recipe(experiment: str, variant: str) -> str:
-    """The name by which 'vaswani prepare' knows the text's recipe."""
-    name = experiment if experiment == PARSER else experiment.rpartition("_")[0]
-    return name + ("" if variant == "paper" else f"_{variant}")
-
-
 def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
     """Raises UserError if the training would take weeks, or needs other machines as well."""
     if gpus > here > 0:
         raise UserError(
             f"this machine has {here} visible GPUs, not {gpus}: prepare and train on several "
-            f"machines (see {DOCS / 'training.md'}), then run the same command with --from average"
+            f"machines (see {DOCS / 'training.md'}), then run the same command again"
         )
     if gpus > here:
-        trial = f"see {DOCS / 'reproduce.md'}"
-        if target.experiment == PARSER:
-            trial = "the same with --small --train FILE --valid FILE --test FILE"
+        trial = "the same with --small"
+        if target.experiment != PARSER:
+            trial = f"see {DOCS / 'reproduce.md'}"
         raise UserError(
             "there is no GPU here, without which this takes weeks (--dry-run says more); for a "
             f"small trial of all stages on a CPU: {trial}"
@@ -267,13 +205,13 @@ def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
 # ---- commands -------------------------------------------------------------------------------
 
 
-def pending(target: Reproduction, stages: list[str]) -> Iterator[str]:
+def pending(target: Reproduction) -> Iterator[str]:
     """The stages that are not done; most of them find out themselves."""
-    for stage in stages:
+    for stage in target.stages:
         if stage == "plan":
-            done = (target.data / "data-bin").is_dir() or target.is_finished
+            done = target.data_bin.is_dir() or target.is_finished
         else:
-            done = stage == "average" and not target.options.start and is_averaged(target)
+            done = stage == "average" and is_averaged(target)
         if not done:
             yield stage
 
@@ -293,15 +231,15 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
     """The command of a stage, without 'vaswani'; that of 'train' is planned on the data.
 
     Args:
+        target: what is reproduced
+        stage: one of ``target.stages``
         gpus: how many to train on
         here: how many this machine has
     """
-    options, subset = target.options, ["--subset", target.subset]
+    subset = ["--subset", target.subset]
     if stage == "plan":
-        words = [target.experiment, *target.changes, "--gpus", str(gpus)]
-        return [stage, *words, *to_argv(options, TO_PLAN)]
-    if stage == "prepare":
-        return prepare_command(target)
+        chosen = to_argv(target.options, ("memory", "tokens_per_second"))
+        return [stage, target.experiment, *target.changes, "--gpus", str(gpus), *chosen]
     if stage == "train":
         words = [target.experiment, *batch_of(target, gpus), *target.changes]
         if target.run != Path("runs") / target.experiment:
@@ -309,7 +247,9 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
         if gpus < here:
             words.append(f"distributed_training.distributed_world_size={gpus}")
         return [stage, *words]
+    recipe = target.experiment.rpartition("_")[0]
     words = {
+        "prepare": [recipe, "--out", str(target.data_bin.parent), "--if-missing"],
         "average": [str(target.run), "--last", str(AVERAGED[target.size])],
         "generate": [str(target.checkpoint), *subset],
         "score": [str(target.run), *subset],
@@ -318,47 +258,24 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
     return [stage, *words]
 
 
-def prepare_command(target: Reproduction) -> list[str]:
-    """The command of 'prepare', which refuses a parser without its trees."""
-    options = target.options
-    words = ["prepare", data_recipe(target.experiment, options.recipe)]
-    words += ["--bpe", "4000"] if options.small else []  # the paper's 16K are for 40,000 trees
-    words += ["--out", options.data] if options.data else []
-    if options.start in ("plan", "prepare"):
-        words += ["--from", "text" if target.experiment == PARSER else "raw"]
-    return [*words, *to_argv(options, TO_PREPARE)]
-
-
 def batch_of(target: Reproduction, gpus: int) -> list[str]:
     """Changes that keep the paper's batch on this hardware; prints the plan.
 
     A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
     """
-    if target.options.small or (
-        target.experiment == PARSER and not target.data.joinpath("data-bin").is_dir()
-    ):
+    if target.options.small or (target.experiment == PARSER and not target.data_bin.is_dir()):
         return []
     if target.is_finished:
         trained = read_yaml(target.run / "config.yaml")
         tokens = trained["dataset"]["max_tokens"]
         accumulated = trained["optimization"]["update_freq"][0]
     else:
-        chosen = {name: getattr(target.options, name) for name in TO_PLAN}
-        hardware = Hardware(gpus=gpus, **chosen)
+        hardware = replace(target.options, gpus=gpus)
         plan = training_plan(target.experiment, target.changes, hardware)
         lines = table(plan).splitlines()[:-2]  # its command is the next
         print("\n".join(["", *lines]))
         tokens, accumulated = plan["max_tokens"], plan["update_freq"]
     return [f"dataset.max_tokens={tokens}", f"optimization.update_freq=[{accumulated}]"]
-
-
-def set_aside(target: Reproduction, stages: list[str]) -> None:
-    """Let the stages be redone. A training is days of work: its folder is renamed and kept."""
-    if "train" in stages and target.run.is_dir():
-        with locked(target.run / ".lock", f"{target.run} is being trained"):
-            keep(target.run, "will be trained again")
-    if "generate" in stages:
-        translations_of(target.run / "eval", target.subset).redo()
 
 
 # ---- results --------------------------------------------------------------------------------
@@ -374,11 +291,13 @@ def expected(target: Reproduction) -> list[str]:
         line = f"F1 {published.WSJ_F1} on section 23, trained on WSJ alone{unlike}"
         return [f"expected by Table 4: {line}"]
     pair = f"{target.config.task.source_lang}-{target.config.task.target_lang}"
-    return published.table(published.FIGURES[NEWSTEST2014, pair], NEWSTEST2014, pair)
+    return published.table(
+        published.FIGURES[published.NEWSTEST2014, pair], published.NEWSTEST2014, pair
+    )
 
 
 def table_3(target: Reproduction) -> list[str]:
-    """A row of Table 3 beside the paper's; also written to table3.json.
+    """A row of Table 3 beside the paper's.
 
     The paper's BLEU is compared with compound-split BLEU, which the authors' script computes.
     """
@@ -386,11 +305,6 @@ def table_3(target: Reproduction) -> list[str]:
     validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     measured = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
-    path = target.run / "eval" / "table3.json"
-    path = output_file(path, may_replace=lambda file: is_report(file, "paper"))
-    with writing(path), atomic_write(path) as stream:
-        report = {"row": target.row, "paper": target.paper, "here": measured}
-        json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
     lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
     for key, label in (("ppl", "perplexity per subword"), ("bleu", "compound-split BLEU")):
         shown = "-" if measured[key] is None else f"{measured[key]:.2f}"

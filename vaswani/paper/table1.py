@@ -10,14 +10,13 @@ path between the first word and the last by the gradient of one with respect to 
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.artifact import making_recorded
-from vaswani.common.options import argument, option, to_argv
+from vaswani.common.options import argument, option
 from vaswani.paper.layers import LAYERS, K, Layer, R
-from vaswani.paper.runner import run_commands
 
 #: words and widths whose time and memory are measured
 LENGTHS, WIDTHS = (16, 64, 256, 1024, 2048), (64, 256, 1024)
@@ -196,25 +195,6 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
     return lines
 
 
-def draw(path: Path, measured: dict[str, Any]) -> None:
-    """Multiplications and time against n, at one width, as a PNG."""
-    from matplotlib.figure import Figure  # without pyplot, which would choose a screen
-
-    d = WIDTHS[1]
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for layer, row in zip(LAYERS, measured["rows"], strict=True):
-        left.loglog(LENGTHS, [counted(layer, n, d) for n in LENGTHS], label=layer.name)
-        seconds = [row["cost"][f"{n}x{d}"]["seconds"] for n in LENGTHS]
-        right.loglog(LENGTHS, [1000 * value for value in seconds], label=layer.name)
-    left.set_title(f"multiplications, forward, d = {d}")
-    right.set_title(f"milliseconds, forward and backward, d = {d}")
-    for axis in (left, right):
-        axis.set_xlabel("n, words")
-    left.legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-
-
 # ---- the command -------------------------------------------------------------------------------
 
 
@@ -223,17 +203,11 @@ class Options:
     """Options of ``vaswani reproduce table1``."""
 
     name: str = argument("NAME", "table1")
-    out: str = option(
-        "runs/table1", "folder for the table and its picture (default: runs/table1)", metavar="DIR"
-    )
-    dry_run: bool = option(False, "measure nothing")
+    out: str = option("runs/table1", "output folder (default: runs/table1)", metavar="DIR")
 
 
 def run(options: Options) -> int:
-    """Count, measure, print the table, and write it with its record and picture."""
-    if options.dry_run:
-        return run_commands([["reproduce", *to_argv(replace(options, dry_run=False))]], True)
-    import matplotlib  # noqa: F401  (missing: said before minutes of work)
+    """Count, measure, print the table, and write it with its record."""
     import torch
 
     out = Path(options.out)
@@ -243,7 +217,6 @@ def run(options: Options) -> int:
         lines = lines_of(measured)
         record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
         (folder / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
-        draw(folder / "table1.png", measured)
     print("\n".join(lines))
     print(f"written to {out}", file=sys.stderr)
     return 0

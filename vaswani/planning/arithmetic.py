@@ -18,8 +18,6 @@ LONG_SENTENCE = 256
 HEADROOM = 0.9
 #: fairseq leaves out sentences longer than max_tokens; tensor2tensor trained on up to 256 tokens
 LEAST_TOKENS = 256
-#: footnote 5: what a P100 sustains, in operations per second
-P100_FLOPS = 9.5e12
 #: section 5.2: GPUs in the paper's machine
 PAPER_GPUS = 8
 

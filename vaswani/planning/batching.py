@@ -41,17 +41,15 @@ class Batch:
     left_out: int | None = None
 
 
-def training_text(config: Any, data: str | None) -> TrainingText:
+def training_text(config: Any) -> TrainingText:
     """The training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:
-        UserError: ``data`` was given but does not exist, or the data is damaged.
+        UserError: the data is damaged.
     """
     from fairseq import tasks
 
-    if data:
-        config.task.data = data
-    if not data and not first_data_bin(config.task.get("data", "")).is_dir():
+    if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
     folder = data_bin.fill_in_languages(config.task)
     languages = (config.task.source_lang, config.task.target_lang)

@@ -107,7 +107,7 @@ def batch_for(
     max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
     config = first_experiment.configured(fine_tuning(conditions, first_experiment.DRAFT, trained))
-    text = batching.training_text(config, None)
+    text = batching.training_text(config)
     saved = checkpoint_metadata(trained.checkpoint.path)
     if other_dictionaries(text.task, saved.get("task_state") or {}):
         raise UserError(

@@ -14,9 +14,8 @@ from vaswani.common.files import sha256_of
 from vaswani.common.templates import render
 from vaswani.data import data_bin
 from vaswani.data.recipe import has_trees, recipe_in
-from vaswani.data.subwords import BPE, SUBWORD_MODELS, find_subword_model
-from vaswani.data.text_recipe import hardly_spaced
-from vaswani.experiment.find import parse_yaml
+from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
+from vaswani.experiment.find import load_plugin, parse_yaml
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import Settings, settings_for, value_for
 
@@ -69,8 +68,6 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     import torch
     from omegaconf import OmegaConf
 
-    from vaswani.experiment.fairseq_config import load_plugin
-
     load_plugin()
     task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
     folder = data_bin.fill_in_languages(task)
@@ -110,9 +107,9 @@ def restoring(prepared: Path, lang: str) -> dict[str, str]:
 
     As a folder's recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
-    kind, _ = find_subword_model(prepared)
-    found = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
     recipe, text = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
+    kind = recipe.subword if recipe else BPE
+    found = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
     if recipe and not recipe.tokenised and text.is_file():
         with open(text, encoding="utf-8", newline="\n") as stream:
             found["tokens"] = "char" if hardly_spaced(islice(stream, 200)) else "13a"
@@ -128,7 +125,7 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     """
     conditions = conditions_of(name, data, preset)
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
-    text = batching.training_text(config, None)
+    text = batching.training_text(config)
     wanted = batch_tokens(conditions, text, conditions.settings.batch_tokens)
     config.task.batch_tokens = wanted
     most = CPU_MAX_TOKENS

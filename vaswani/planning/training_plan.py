@@ -18,8 +18,6 @@ from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, batching
 
-#: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
-PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
 GB = 1e9
 
 
@@ -40,16 +38,13 @@ class Hardware:
     )
 
 
-def training_plan(
-    experiment: str, overrides: Sequence[str], hardware: Hardware, data: str | None = None
-) -> dict[str, Any]:
+def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> dict[str, Any]:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Args:
         experiment: its name, or its YAML file
         overrides: changes to it, as for 'vaswani train'
         hardware: what it would run on
-        data: a data-bin to use instead of the experiment's
 
     Raises:
         UserError: the experiment or data is invalid, or the hardware too small or too large for it.
@@ -60,12 +55,12 @@ def training_plan(
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    text = batching.training_text(config, data)
+    text = batching.training_text(config)
     sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
     parameters = batching.count_parameters(config, text.task)
     use = batching.memory_use(config)
     gpus, memory, most = hardware.gpus or gpus_to_use(config), None, int(config.dataset.max_tokens)
-    if gpus:  # with --gpus, they are P100s of 16 GB
+    if gpus:
         memory = hardware.memory or (16.0 if hardware.gpus else batching.gpu_memory(gpus))
         most = batching.most_tokens(sizes, parameters, memory, use)
     batch = batching.choose_batch(config, text, max(1, gpus), most, keep=True)
@@ -81,18 +76,13 @@ def training_plan(
         "updates": updates,
         "precision": "fp32" if use.product_bytes == 4 else "16 bits",
         "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
-        "token_bytes": arithmetic.activation_bytes(sizes, use),
-        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, use),
         "flops": arithmetic.training_flops(
             sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
         ),
+        "tokens_per_second": hardware.tokens_per_second,
         **disk(config.checkpoint, parameters, updates, batch),
     }
-    if not gpus:
-        plan["memory_bytes"] = None  # the estimate is a GPU's
-    plan.update(time_and_cost(config, batch, gpus, hardware.tokens_per_second))
-    changes = [f"task.data={data}"] if data else []
-    changes += [
+    changes = [
         f"dataset.max_tokens={batch.max_tokens}",
         f"optimization.update_freq=[{batch.update_freq}]",
     ]
@@ -101,42 +91,7 @@ def training_plan(
     return plan
 
 
-# ---- time and operations ------------------------------------------------------------------------
-
-
-def paper_size(config: Any) -> str | None:
-    """``base`` or ``big`` if the model has those sizes; None: the paper gives no time for it."""
-    model = config.model
-    layers = (model.encoder_layers, model.decoder_layers)
-    inner = (model.encoder_ffn_embed_dim, model.decoder_ffn_embed_dim)
-    if layers == (6, 6):
-        for name, width in (("base", 512), ("big", 1024)):
-            if model.encoder_embed_dim == width and inner == (4 * width, 4 * width):
-                return name
-    return None
-
-
-def time_and_cost(
-    config: Any, batch: batching.Batch, gpus: int, tokens_per_second: float | None
-) -> dict[str, Any]:
-    """Seconds, and the paper's operations: time × GPUs × sustained operations per second (Table 2).
-
-    Without a speed, the time is for as many of the paper's P100s (5.2) as there are GPUs; for other
-    sizes or a batch unlike the paper's it is not known.
-    """
-    updates = config.optimization.max_update
-    size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
-    costs: dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
-    costs["tokens_per_second"] = tokens_per_second
-    if size:
-        an_update, hours, _ = PAPER[size]
-        all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
-        costs["paper_flops"] = 3600 * hours * all_gpus
-        if gpus:
-            costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
-    if tokens_per_second:
-        costs["seconds"] = updates * batch.target_tokens / tokens_per_second
-    return costs
+# ---- disk ----------------------------------------------------------------------------------------
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> dict[str, Any]:
@@ -203,27 +158,13 @@ def table(plan: dict[str, Any]) -> str:
 
 
 def time_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """Hours and operations, each beside the paper's."""
-    size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
-    if seconds is None:
-        time = "not known: give --tokens-per-second"
-    elif plan["tokens_per_second"]:
-        time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
-    else:
-        time = (
-            f"{seconds / 3600:,.1f} hours on {plan['gpus']} of the paper's P100 "
-            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); "
-            "for other hardware give --tokens-per-second"
-        )
+    """Hours, if the speed is known, and operations."""
+    own, speed = plan["flops"], plan["tokens_per_second"]
+    time = "not known: give --tokens-per-second"
     operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
-    if seconds and plan["gpus"]:
-        operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
-    rows = [("time", time), ("operations", operations)]
-    if size:
-        _, hours, stated = PAPER[size]
-        formula = (
-            f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
-        )
-        cost = f"{plan['paper_flops']:.1e}"
-        rows.append(("the paper's", f"{formula} = {cost} operations; Table 2 has {stated:.1e}"))
-    return rows
+    if speed:
+        seconds = plan["updates"] * plan["target_tokens"] / speed
+        time = f"{seconds / 3600:,.1f} hours at {speed:,.0f} target tokens/s"
+        if plan["gpus"]:
+            operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+    return [("time", time), ("operations", operations)]

@@ -9,7 +9,6 @@ docs/scoring.md says which figure is which.
 
 import re
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 from vaswani.common.errors import UserError
@@ -167,8 +166,7 @@ def compound_split_rows(
         True: tokens([*map(straight_quotes, references)]),
     }
     rows = {}
-    for replaced, straight in product((False, True), repeat=2):
-        key, label = VARIANTS[replaced, straight]
+    for (replaced, straight), (key, label) in VARIANTS.items():
         rows[key] = multi_bleu(label, hypothesis_tokens[replaced], reference_tokens[straight])
     return rows
 
@@ -198,20 +196,6 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
         extra = f"'pip install sacrebleu[{name[:2]}]' installs it"
         return CHARACTERS, f"sacreBLEU with {name}: {extra}; its row counts characters (tok:char)"
     return name, ""
-
-
-def text_metrics(tokens: str = "13a") -> dict[str, Any]:
-    """sacreBLEU's BLEU, of tokens of that name, and chrF, for untokenised text."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}
-
-
-def token_metrics() -> dict[str, Any]:
-    """The same two for tokens, which sacreBLEU must not tokenise again."""
-    from sacrebleu.metrics import CHRF
-
-    return {"bleu_tokenised": tokenised_metric(), "chrf": CHRF()}
 
 
 def sacrebleu_rows(

@@ -1,11 +1,16 @@
-"""What others published for WMT's test sets, shown only beside a score of the same set.
+"""WMT's test sets, and what others published for them, shown only beside a score of the same set.
 
 Each figure names its scorer, since two scorers can differ by more than one BLEU.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+#: sacreBLEU's names; the first is the paper's test set, the other its development set
+NEWSTEST2014, NEWSTEST2013 = "wmt14/full", "wmt13"
+#: by their names in recipes
+BY_NAME = {"newstest2014": NEWSTEST2014, "newstest2013": NEWSTEST2013}
+#: sentences per set: a file of another length is not that set
+SENTENCES = {NEWSTEST2014: 3003, NEWSTEST2013: 3000}
 
 
 class Figure(NamedTuple):
@@ -64,11 +69,6 @@ def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) ->
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])
-
-
-def as_json(figures: list[Figure]) -> list[dict[str, Any]]:
-    """The figures for JSON."""
-    return [figure._asdict() for figure in figures]
 
 
 def table(figures: list[Figure], test_set: str, pair: str) -> list[str]:

@@ -12,12 +12,12 @@ from typing import Any
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.data.recipe import recipe_in
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.test_sets import BY_NAME, files_of
 from vaswani.data.text import read_lines
+from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.translations import translations_of
 from vaswani.experiment.find import find_run, first_data_bin
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
+from vaswani.scoring.published import BY_NAME
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
@@ -136,7 +136,7 @@ def input_of_files(
     if pair and not named:
         raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
     langs = (named[1], named[2]) if named else None
-    out = scores_file(hypotheses)
+    out = hypotheses.with_name(hypotheses.name + ".score.json")
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if tokenised:
@@ -155,9 +155,24 @@ def input_of_files(
     return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=signature)
 
 
-def scores_file(hypotheses: Path) -> Path:
-    """Where the scores of a file are written."""
-    return hypotheses.with_name(hypotheses.name + ".score.json")
+def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
+    """The source and the reference of a test set, from sacreBLEU's cache or downloaded by it.
+
+    Args:
+        name: sacreBLEU's name
+        pair: such as ``en-de``
+        instead: what the user can do if it is unavailable
+
+    Raises:
+        UserError: it is unavailable.
+    """
+    import sacrebleu
+
+    try:
+        source = sacrebleu.get_source_file(name, pair)
+        return Path(source), Path(sacrebleu.get_reference_files(name, pair)[0])
+    except (Exception, SystemExit) as error:  # it exits if a download fails
+        raise UserError(f"sacreBLEU could not give {name} {pair} ({error}): {instead}") from None
 
 
 def read_text(hypotheses: Path, references: Path) -> AlignedLines:

@@ -6,10 +6,11 @@ Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,8 @@
 """What a model asks of torch while it runs: softmaxes, and the random numbers of dropout."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor

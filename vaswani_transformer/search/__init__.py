@@ -5,9 +5,7 @@ incremental.py    the same with a cache, and its options
 loop.py           k hypotheses of each sentence grow by one token per step
 scoring_rules.py  how a hypothesis is scored, when it is finished, and when the search stops
 history.py        what each step considered and chose, and the hypotheses read from that
-sampling.py       drawing translations by their probability
 """
 
 from .incremental import SearchOptions, beam_search, search  # noqa: F401
-from .sampling import sample  # noqa: F401
 from .simple import greedy_decode, simple_beam_search  # noqa: F401
