@@ -1,6 +1,6 @@
-"""Do heads find the distant word that another word depends on, and does the model need them to?
+"""Do heads find the distant word that another depends on, and does the model need them to?
 
-    python -m benchmarks.heads            three seeds; half an hour of one core
+    python -m benchmarks.heads            three seeds; a quarter of an hour of one core
     python -m benchmarks.heads --seed 1   one of them; no record
 
 German needs to know what English does not show at the word itself, as in Figures 3 to 5::
@@ -24,21 +24,25 @@ verb is right if it is likelier than its other form, after the right words befor
    been written alone.
 2. Weight: from "its" or the verb in the encoder, from the step that writes the word in the decoder
    and in cross-attention. The head is the one whose mean weight on the subject exceeds that on the
-   distractor most, in the less favourable of the two orders, in half of the sentences. The other
-   half tests it: p is one-sided, from exchanging the two weights within sentences.
-3. Cut: the same weight is set to zero and its row scaled to a sum of 1 again, in the best head, in
-   all heads, in all heads of all kinds; and then in the rows of all other words too.
+   distractor most in half of the sentences; the other half tests it. p is one-sided, from
+   exchanging the two weights within sentences. Either there is one head for both orders, the best
+   in the less favourable one, and weights are those on the noun; or each order chooses its own,
+   and weights are those on the whole phrase, "the … noun".
+3. Cut: these weights are set to zero, and their rows scaled to a sum of 1 again: in the best head,
+   in all heads, in all heads of all three attentions; and on the noun from all words, not from the
+   one word alone.
 
 A finished training is kept in runs/heads and not run again. The record is
 OUT/HARDWARE_DATE_heads.md, .png and the folder of the same name, with Figures 3 to 5.
 """
 
 import argparse
+import functools
 import json
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +66,13 @@ from benchmarks.heads_text import (
 from benchmarks.heads_weights import ATTENTION, LOOP, Cut, Read, read, right, weights, without
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
-from benchmarks.small_table import mean, save
+from benchmarks.small_table import save
 from vaswani.attention_page.maps import head_weights
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import STATISTICS
-from vaswani_transformer import Transformer, Vocabulary, greedy_decode
+from vaswani_transformer import Transformer, Vocabulary
 
 RUNS, SEEDS = Path("runs/heads"), 3
 ASKED, TEST = 400, 1001
@@ -148,55 +152,59 @@ def changes(model: Any, types: Vocabulary, said: list[Content]) -> dict[str, flo
     return found
 
 
-def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read]) -> dict[str, Any]:
-    """By attention: the head that half of the sentences choose, and its weights in the others."""
-    choosing = [weights(model, text) for text in chosen]
-    testing = [weights(model, text) for text in tested]
-    found: dict[str, Any] = {}
-    for attention in ATTENTION:
-        orders = [each[attention] for each in choosing if attention in each]
-        if not orders:
-            continue
-        layer, head = best_head(orders)
-        found[attention] = {"layer": layer, "head": head}
-        for order, each in zip(ORDERS, testing, strict=True):
-            if attention in each:
-                both = each[attention][:, :, layer, head]
-                means = dict(zip(ROLES, both.mean(0).tolist(), strict=True))
-                found[attention][order] = {**means, "p": p_value(both[:, 0] - both[:, 1])}
-    return found
+def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read], phrase: bool) -> Any:
+    """By attention and order: the head that half of the sentences choose, tested on the others.
 
-
-def cut_off(model: Any, texts: Sequence[Read], heads: dict[str, Any]) -> dict[str, Any]:
-    """The per cent still right without weights on a noun, by what is cut and by noun."""
-    cuts = {}
-    for attention, best in heads.items():
-        cuts[f"{attention}, best head"] = [Cut(attention, best["layer"], best["head"])]
-        cuts[f"{attention}, all heads"] = [Cut(attention)]
-    cuts["all heads of all kinds"] = [Cut(attention) for attention in ATTENTION]
-    cuts["all words' weights on it"] = [Cut(attention, all_rows=True) for attention in ATTENTION]
-    found = {"nothing": {role: still_right(model, texts, role, []) for role in ROLES}}
-    for name, several in cuts.items():
-        found[name] = {role: still_right(model, texts, role, several) for role in ROLES}
-    return found
-
-
-def still_right(model: Any, texts: Sequence[Read], role: str, cuts: Sequence[Cut]) -> float:
-    """The per cent right without some of the weights on a noun."""
-    hits: list[bool] = []
-    for text in texts:
-        with without(model, text, role, cuts):
-            hits += right(model, text).tolist()
-    return share(hits)
-
-
-def translated(model: Any, types: Vocabulary, said: list[Content]) -> float:
-    """The per cent of greedy translations that are the reference, word for word."""
-    text = read(types, [sentence(one) for one in said])
-    found = greedy_decode(model, text.source, max_len=40)
-    return share(
-        types.decode(ids) == one.target for ids, one in zip(found, text.sentences, strict=True)
+    Args:
+        phrase: weights on the whole phrase, with a head for each order; else on the noun, with the
+            same head for both
+    """
+    choosing, testing = (
+        [weights(model, text, phrase) for text in texts] for texts in (chosen, tested)
     )
+    found: dict[str, Any] = {attention: {} for attention in ATTENTION}
+    for attention, orders in found.items():
+        there = [each[attention] for each in choosing if attention in each]
+        for order, chooses, tests in zip(ORDERS, choosing, testing, strict=True):
+            if attention in tests:
+                layer, head = best_head([chooses[attention]] if phrase else there)
+                both = tests[attention][:, :, layer, head]
+                orders[order] = {
+                    **dict(zip(ROLES, both.mean(0).tolist(), strict=True)),
+                    **{"p": p_value(both[:, 0] - both[:, 1]), "layer": layer, "head": head},
+                }
+    return {attention: orders for attention, orders in found.items() if orders}
+
+
+def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[str, Any]:
+    """The per cent still right without weights on a noun, by what is cut and by noun.
+
+    Args:
+        noun, phrase: the heads that :func:`looked` found
+    """
+
+    def still_right(role: str, orders: Sequence[Sequence[Cut]]) -> float:
+        hits: list[bool] = []
+        for text, cuts in zip(texts, orders, strict=True):
+            with without(model, text, role, cuts):
+                hits += right(model, text).tolist()
+        return share(hits)
+
+    def best(attention: str, found: Any, whole: bool) -> list[list[Cut]]:
+        heads = [found[attention].get(order) for order in ORDERS]
+        return [[Cut(attention, h["layer"], h["head"], whole)] if h else [] for h in heads]
+
+    cuts: dict[str, list[list[Cut]]] = {"nothing": [[], []]}
+    for attention in noun:
+        cuts[f"{attention}, best head, noun"] = best(attention, noun, False)
+        cuts[f"{attention}, best head, phrase"] = best(attention, phrase, True)
+    for name, several in {**{one: (one,) for one in noun}, "all three": ATTENTION}.items():
+        cuts[f"{name}, all heads, noun"] = [[Cut(one) for one in several]] * 2
+        cuts[f"{name}, all heads, phrase"] = [[Cut(one, phrase=True) for one in several]] * 2
+        cuts[f"{name}, from all words, noun"] = [[Cut(one, all_rows=True) for one in several]] * 2
+    return {
+        name: {role: still_right(role, orders) for role in ROLES} for name, orders in cuts.items()
+    }
 
 
 def measured(seed: int) -> dict[str, Any]:
@@ -210,121 +218,126 @@ def measured(seed: int) -> dict[str, Any]:
             [read(types, [sentence(one) for one in order[half::2]]) for order in said]
             for half in range(2)
         )
-        heads = looked(model, chosen, tested)
+        noun, phrase = (looked(model, chosen, tested, whole) for whole in (False, True))
         kinds[kind] = {
-            "translated": translated(model, types, [*said[0], *said[1]]),
             "changes": changes(model, types, [*said[0], *said[1]]),
-            "heads": heads,
-            "cut": cut_off(model, tested, heads),
+            "noun": noun,
+            "phrase": phrase,
+            "cut": cut_off(model, tested, noun, phrase),
+            # of every head, on subject and distractor [2, N, H]
+            "weights": {
+                order: {
+                    name: each.mean(0, dtype=float).round(3).tolist()
+                    for name, each in weights(model, text).items()
+                }
+                for order, text in zip(ORDERS, tested, strict=True)
+            },
         }
     run = RUNS / f"seed{seed}"
     facts = {key: torch.load(run / "model.pt")[key] for key in ("cpu", "commit", "seconds")}
-    return {"run": str(run), "kinds": kinds, **facts}
+    return {"run": str(run), "seed": seed, "kinds": kinds, **facts}
 
 
 # ---- the record --------------------------------------------------------------------------------
 
 
-def change_lines(runs: list[dict[str, Any]]) -> list[str]:
-    """What is right, and changes when a noun does, in Markdown: means over the seeds."""
-    lines = [
-        "| % | translated exactly | right | changes with its subject | of the source alone "
-        "| of what is written alone | with the distractor |",
-        "|---" * 7 + "|",
-    ]
-    for kind in FILE["orders"]:
-        each = [run["kinds"][kind] for run in runs]
-        cells = [kind, mean(each, "translated", ".1f")]
-        cells.append(mean([one["cut"]["nothing"] for one in each], "subject", ".1f"))
-        for key in ("subject", "source", "written", "distractor"):
-            cells.append(mean([one["changes"] for one in each], key, ".1f"))
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+def rows(columns: Sequence[str], table: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *table]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def head_lines(runs: list[dict[str, Any]]) -> list[str]:
-    """Each seed's chosen heads and their weights in the other half of the test, in Markdown."""
-    lines = [
-        "| word | attention | seed | layer, head | distractor nearer: weight on subject, on "
-        "distractor, p | farther: the same |",
-        "|---" * 6 + "|",
-    ]
-    for kind in FILE["orders"]:
-        for attention in ATTENTION:
-            for run in runs:
-                if found := run["kinds"][kind]["heads"].get(attention):
-                    name = f"{found['layer'] + 1}, {found['head'] + 1}"
-                    cells = [kind, attention, Path(run["run"]).name[-1], name]
-                    for one in (found.get(order) for order in ORDERS):
-                        both = [f"{one[role]:.3f}" for role in ROLES] if one else []
-                        cells.append(", ".join([*both, f"{one['p']:.4f}"]) if one else "–")
-                    lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def cut_lines(runs: list[dict[str, Any]]) -> list[str]:
-    """The per cent right without some weights on a noun, in Markdown: means over the seeds."""
-    lines = ["| word | weights cut | on its subject | on the distractor |", "|---" * 4 + "|"]
-    for kind in FILE["orders"]:
-        for name in runs[0]["kinds"][kind]["cut"]:
-            each = [run["kinds"][kind]["cut"][name] for run in runs]
-            cells = [kind, name, *(mean(each, role, ".1f") for role in ROLES)]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
+def of_seeds(runs: Iterable[Any], *keys: str) -> str:
+    """A figure of every seed."""
+    found = [functools.reduce(lambda one, key: one.get(key, "–"), keys, run) for run in runs]
+    return ", ".join(format(value, "g") for value in found) if "–" not in found else "–"
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
-    """The record's three tables."""
+    """The record's three tables: a figure for each seed."""
     runs = record["rows"]["ours"]["runs"]
-    return [*change_lines(runs), "", *head_lines(runs), "", *cut_lines(runs)]
+    kinds = {kind: [run["kinds"][kind] for run in runs] for kind in FILE["orders"]}
+    changing = [
+        [kind, of_seeds(seeds, "cut", "nothing", "subject")]
+        + [
+            of_seeds(seeds, "changes", key)
+            for key in ("subject", "source", "written", "distractor")
+        ]
+        for kind, seeds in kinds.items()
+    ]
+    heads = [
+        [kind, attention, measure, *(head_cell(seed[measure][attention]) for seed in seeds)]
+        for kind, seeds in kinds.items()
+        for attention in seeds[0]["noun"]
+        for measure in ("noun", "phrase")
+    ]
+    cuts = [
+        [kind, name, *(of_seeds(seeds, "cut", name, role) for role in ROLES)]
+        for kind, seeds in kinds.items()
+        for name in seeds[0]["cut"]
+    ]
+    names = [Path(run["run"]).name for run in runs]
+    return [
+        *rows(["%", "right", "changes with its subject", "in the source alone",
+               "in what is written alone", "with the distractor"], changing),
+        "",
+        "Layer and head; mean weight on the subject and on the distractor, where the distractor is "
+        "nearer, and where it is farther; * p below 0.01.",
+        "",
+        *rows(["word", "attention", "weight on", *names], heads),
+        "",
+        "Right, %, without weights on a noun:",
+        "",
+        *rows(["word", "cut", *(f"on the {role}" for role in ROLES)], cuts),
+    ]  # fmt: skip
+
+
+def head_cell(orders: dict[str, Any]) -> str:
+    """A seed's heads in words."""
+    return "; ".join(
+        f"{one['layer'] + 1}.{one['head'] + 1}: {one['subject']:.2f}, {one['distractor']:.2f}"
+        + "*" * (one["p"] < 0.01)
+        for one in orders.values()
+    )
+
+
+def panel(
+    seed: int, kind: str, order: str, attention: str, layer: int, heads: Sequence[int] | None = None
+) -> heads_figures.Panel:
+    """A sentence of the test with a seed's heads of a layer, all of them if none are given."""
+    types, one = vocabulary(), sentence(drawn(kind, order, 1, True, TEST)[0])
+    maps = head_weights(trained(seed, types), types.encode(one.source), types.encode(one.target))
+    weights, source = maps[attention][layer], [*one.source, "(end)"]
+    words, word = [*one.target, "(end)"], one.said.word
+    if attention == "encoder":
+        words, word = source, one.at.word
+    title, subject = f"seed {seed}: {attention}, layer {layer + 1}", one.at.subject[-1]
+    chosen = heads or list(range(len(weights)))
+    return heads_figures.Panel(title, words, source, weights, chosen, word, subject)
 
 
 def draw(path: Path, record: dict[str, Any]) -> None:
-    """What is right without some weights on a noun; each seed's point."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    runs = record["rows"]["ours"]["runs"]
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.2), sharex=True, layout="constrained")
-    for axis, kind in zip(axes, FILE["orders"], strict=True):
-        names = list(runs[0]["kinds"][kind]["cut"])
-        for role, colour, form in (("subject", "C3", "o"), ("distractor", "C7", "x")):
-            for run in runs:
-                each = [run["kinds"][kind]["cut"][name][role] for name in names]
-                label = f"on the {role}" if run is runs[0] else None
-                axis.plot(each, range(len(names)), form, color=colour, alpha=0.6, label=label)
-        axis.set_yticks(range(len(names)), names, fontsize=8)
-        axis.invert_yaxis()
-        axis.set_title(kind, fontsize=10)
-        axis.set_xlabel("right, %, without these weights")
-    axes[0].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    """For each seed the head that looks from the pronoun at its subject most, in any attention."""
+    panels = []
+    for run in record["rows"]["ours"]["runs"]:
+        found = run["kinds"]["pronoun"]["phrase"]
+        attention = max(found, key=lambda name: found[name]["near"]["subject"])
+        best = found[attention]["near"]
+        one = panel(run["seed"], "pronoun", "near", attention, best["layer"], [best["head"]])
+        panels += [one._replace(word=None, partner=None), one]
+    heads_figures.draw(path, panels)
 
 
-def draw_figures(folder: Path, kinds: dict[str, Any]) -> None:
-    """The paper's Figures 3 to 5, of the encoder of the first seed, on sentences of the test.
-
-    Args:
-        kinds: what was found of that seed; its heads are drawn
-    """
-    types = vocabulary()
-    model = trained(1, types)
-    panels = {}
-    for kind in ("verb before its subject", "pronoun"):
-        best = kinds[kind]["heads"]["encoder"]
-        one = sentence(drawn(kind, "near", 1, True, TEST)[0])
-        maps = head_weights(model, types.encode(one.source), types.encode(one.target))["encoder"]
-        layer, words = best["layer"], [*one.source, "(end)"]
-        places = {"word": one.at["word"], "partner": one.at["subject"]}
-        everyone = list(range(len(maps[layer])))
-        panels[kind] = heads_figures.Panel(words, maps[layer], layer, everyone, **places)
-        panels[f"{kind}, best"] = panels[kind]._replace(heads=[best["head"]])
-    whole = panels["pronoun, best"]._replace(word=None, partner=None)
-    heads_figures.draw(folder / "figure3.png", [panels["verb before its subject"]])
-    heads_figures.draw(folder / "figure4.png", [whole, panels["pronoun, best"]])
+def draw_figures(folder: Path, run: dict[str, Any]) -> None:
+    """The paper's Figures 3 to 5 of a seed's encoder, on sentences of the test."""
+    kind = "verb after its subject"
+    best = run["kinds"][kind]["phrase"]["encoder"]
+    panels = [panel(run["seed"], kind, order, "encoder", best[order]["layer"]) for order in ORDERS]
+    heads_figures.draw(folder / "figure3.png", panels)
+    best = run["kinds"]["pronoun"]["phrase"]["encoder"]["near"]
+    one = panel(run["seed"], "pronoun", "near", "encoder", best["layer"], [best["head"]])
+    whole = one._replace(word=None, partner=None)
+    heads_figures.draw(folder / "figure4.png", [whole, one])
     different = heads_figures.least_alike(whole.weights)
     heads_figures.draw(folder / "figure5.png", [whole._replace(heads=[head]) for head in different])
 
@@ -347,13 +360,16 @@ def main(arguments: Sequence[str]) -> int:
         print("heads: interrupted; finished trainings are kept", file=sys.stderr)
         return 130
     facts = {**machine("cpu"), "command": "python -m benchmarks.heads"}
-    rows = {"ours": {"runs": runs}}
-    record = {"machine": facts, "table": "heads", "expected": FILE["expected"], "rows": rows}
+    record = {"machine": facts, "table": "heads", "expected": FILE["expected"]}
+    record["rows"] = {"ours": {"runs": runs}}
     if args.seed:
         print("\n".join(lines_of(record)))
         return 0
     save(args.out, record, "Heads that find a distant word", lines_of(record), draw)
-    draw_figures(args.out / record_name(facts, ["heads"]), runs[0]["kinds"])
+    for run in runs:
+        folder = args.out / record_name(facts, ["heads"])
+        (folder / f"seed{run['seed']}").mkdir(exist_ok=True)
+        draw_figures(folder / f"seed{run['seed']}", run)
     return 0
 
 

@@ -9,17 +9,19 @@ class Panel(NamedTuple):
     """A sentence and the heads that are drawn for it.
 
     Attributes:
-        words: of the sentence, with its end
-        weights: of one layer, [H, W, W]; each row is a distribution
-        layer: its number, from 0
+        title: of the panel
+        words: that look, with the end
+        others: that are looked at
+        weights: of one layer, [H, words, others]; each row is a distribution
         heads: which are drawn, from 0
         word: the one word whose weights are drawn; None: every word's
-        partner: the word that it depends on; both are printed in bold
+        partner: the one among the others that it depends on; both are printed in bold
     """
 
+    title: str
     words: Sequence[str]
+    others: Sequence[str]
     weights: Any
-    layer: int
     heads: Sequence[int]
     word: int | None = None
     partner: int | None = None
@@ -35,11 +37,11 @@ def draw_panel(axis: Any, panel: Panel) -> None:
     """Two columns of words, joined by lines as opaque as the weights, a colour for each head."""
     from matplotlib import colormaps
 
-    for place, word in enumerate(panel.words):
-        bold = place in (panel.word, panel.partner)
-        font = {"fontsize": 8, "weight": "bold" if bold else "normal", "va": "center"}
-        axis.text(-0.02, -place, word, ha="right", **font)
-        axis.text(1.02, -place, word, ha="left", **font)
+    sides = ((-0.02, panel.words, panel.word, "right"), (1.02, panel.others, panel.partner, "left"))
+    for x, words, marked, aligned in sides:
+        for place, word in enumerate(words):
+            weight = "bold" if place == marked else "normal"
+            axis.text(x, -place, word, ha=aligned, va="center", fontsize=8, weight=weight)
     for number, head in enumerate(panel.heads):
         colour, beside = colormaps["tab10"](head % 10), 0.08 * (number - (len(panel.heads) - 1) / 2)
         axis.plot([], [], color=colour, label=f"head {head + 1}")
@@ -47,17 +49,22 @@ def draw_panel(axis: Any, panel: Panel) -> None:
             for column, weight in enumerate(panel.weights[head, row]):
                 ends = [-row - beside, -column - beside]
                 axis.plot([0, 1], ends, color=colour, alpha=min(1.0, float(weight)), linewidth=1.5)
-    axis.set(xlim=(-0.9, 1.9), ylim=(-len(panel.words), 1))
-    axis.set_title(f"layer {panel.layer + 1}", fontsize=9)
+    axis.set(xlim=(-0.9, 1.9), ylim=(-longest(panel), 1))
+    axis.set_title(panel.title, fontsize=9)
     axis.legend(loc="upper center", ncol=4, fontsize=7, frameon=False, bbox_to_anchor=(0.5, 0.02))
     axis.axis("off")
+
+
+def longest(panel: Panel) -> int:
+    """The words of its longer side."""
+    return max(len(panel.words), len(panel.others))
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
     """Panels side by side, as a PNG."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
-    size = (4.2 * len(panels), 0.19 * max(len(panel.words) for panel in panels) + 1)
+    size = (4.2 * len(panels), 0.19 * max(map(longest, panels)) + 1)
     figure = Figure(figsize=size, layout="constrained")
     for axis, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         draw_panel(axis, panel)

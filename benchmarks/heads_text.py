@@ -41,16 +41,24 @@ class Content(NamedTuple):
     modal: list[str]
 
 
+class Places(NamedTuple):
+    """Where in a sentence the word stands, and the phrases "the … noun" of the two nouns."""
+
+    word: int
+    subject: range
+    distractor: range
+
+
 class Sentence(NamedTuple):
-    """A pair, and where in its source and target the word, its partner and the distractor stand.
+    """A pair; ``at``: in the source, ``said``: in the target.
 
     ``forms``: of the word in the target, the right one and the other.
     """
 
     source: list[str]
     target: list[str]
-    at: dict[str, int]
-    said: dict[str, int]
+    at: Places
+    said: Places
     forms: tuple[str, str]
 
 
@@ -150,17 +158,15 @@ def sentence(said: Content) -> Sentence:
     return Sentence(source, target, at, places, forms)
 
 
-def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], dict[str, int]]:
-    """The words, and where the first of the word's phrase and the nouns stand."""
+def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
+    """The words of the phrases, and where they stand."""
     words: list[str] = []
-    places: dict[str, int] = {}
+    places: dict[str, range] = {}
     for name in order.split():
-        places[name] = len(words)
+        start = len(words)
         words += phrases[name].split()
-        if name in ("subject", "distractor"):
-            places[name] = len(words) - 1
-    found = {"word": places[word], **{role: places[role] for role in ROLES}}
-    return [*words, "."], found
+        places[name] = range(start, len(words))
+    return [*words, "."], Places(places[word][0], places["subject"], places["distractor"])
 
 
 def drawn(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:

@@ -48,25 +48,31 @@ def read(
 
 def right(model: nn.Module, text: Read) -> Any:
     """Whether the right form is the likelier one, numpy bool [B]."""
-    steps = torch.tensor([one.said["word"] for one in text.sentences])
+    steps = torch.tensor([one.said.word for one in text.sentences])
     with torch.no_grad():
         logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
     of_forms = logits.gather(1, text.forms)
     return (of_forms[:, 0] > of_forms[:, 1]).numpy()
 
 
-def row_and_column(attention: str, one: Sentence, role: str) -> tuple[int, int] | None:
-    """Where the weight from the word on a noun is; None if the noun is not yet written."""
-    if attention == "encoder":
-        return one.at["word"], one.at[role]
-    if attention == "cross":
-        return one.said["word"], one.at[role]
-    seen = one.said[role] < one.said["word"]
-    # row t writes word t, and has read the end of sentence and the words before it
-    return (one.said["word"], one.said[role] + 1) if seen else None
+def row_and_columns(
+    attention: str, one: Sentence, role: str, phrase: bool
+) -> tuple[int, list[int]] | None:
+    """Where the weights from the word on a noun, or its phrase, are; None if it is not yet written.
+
+    Row t of the decoder writes word t; it has read the end of sentence and the words before t.
+    """
+    row = one.at.word if attention == "encoder" else one.said.word
+    places = getattr(one.said if attention == "decoder" else one.at, role)
+    columns = list(places if phrase else places[-1:])
+    if attention == "decoder":
+        columns = [column + 1 for column in columns]
+        if columns[-1] > row:
+            return None
+    return row, columns
 
 
-def weights(model: Any, text: Read) -> dict[str, Any]:
+def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
     """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
 
     Without the decoder's where the nouns are not yet written.
@@ -77,13 +83,14 @@ def weights(model: Any, text: Read) -> dict[str, Any]:
     found = {}
     for attention, layers in zip(ATTENTION, (encoder, *decoder), strict=True):
         stacked = torch.stack(list(layers), dim=1).numpy()  # [B, N, H, rows, columns]
-        places = [[row_and_column(attention, s, r) for r in ROLES] for s in text.sentences]
-        if all(place for both in places for place in both):
-            rows = [
-                [stacked[b][:, :, place[0], place[1]] for place in both if place]
-                for b, both in enumerate(places)
-            ]
-            found[attention] = numpy.array(rows)
+        both = [[row_and_columns(attention, s, r, phrase) for r in ROLES] for s in text.sentences]
+        if all(place for places in both for place in places):
+            found[attention] = numpy.array(
+                [
+                    [one[:, :, place[0], place[1]].sum(-1) for place in places if place]
+                    for one, places in zip(stacked, both, strict=True)
+                ]
+            )
     return found
 
 
@@ -93,7 +100,9 @@ class Cut(NamedTuple):
     attention: str
     layer: int | None = None
     head: int | None = None
-    #: in the rows of all words but the noun, not only in the word's
+    #: on its whole phrase
+    phrase: bool = False
+    #: from all words but itself, not only from the word
     all_rows: bool = False
 
 
@@ -119,16 +128,15 @@ def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
     def hook(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        rows, columns = given[0].size(1), given[place - 1].size(1)
-        shows = torch.ones(len(text.sentences), module.num_heads, rows, columns, dtype=torch.bool)
+        rows, keys = given[0].size(1), given[place - 1].size(1)
+        shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
+        heads = slice(None) if cut.head is None else cut.head
         for number, one in enumerate(text.sentences):
-            if found := row_and_column(cut.attention, one, role):
-                row, column = found
-                own = None if cut.attention == "cross" else column
-                looking = [n for n in range(rows) if n != own] if cut.all_rows else [row]
-                heads = range(module.num_heads) if cut.head is None else [cut.head]
-                for head in heads:
-                    shows[number, head, looking, column] = False
+            row, columns = row_and_columns(cut.attention, one, role, cut.phrase) or (0, [])
+            for column in columns:
+                shows[number, heads, slice(None) if cut.all_rows else row, column] = False
+                if cut.attention != "cross":
+                    shows[number, :, column, column] = True
         mask = causal_mask(rows) if cut.attention == "decoder" else given[place]
         changed = [*given]
         changed[place] = mask & shows
