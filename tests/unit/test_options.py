@@ -1,11 +1,11 @@
-"""Options as a dataclass: the parser made from one, and the command line that gives one."""
+"""Options as a dataclass: the parser made from one."""
 
 import argparse
 from dataclasses import dataclass
 
 import pytest
 
-from vaswani.common.options import argument, option, parse, to_argv
+from vaswani.common.options import argument, option, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Options(Shared):
     start: str | None = option(flag="--from")
     dry_run: bool = option(False)
     lowercase: bool | None = option()
-    workers: int = option(factory=lambda: 4, group="machine")
+    workers: int = option(4)
 
 
 CASES = {
@@ -38,10 +38,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("line", CASES)
-def test_a_command_line_and_its_options_are_the_same(line):
+def test_a_command_line_gives_its_options(line):
     assert parse(argparse.ArgumentParser(), Options, line.split()) == CASES[line]
-    assert sorted(to_argv(CASES[line])) == sorted(line.split())
-    assert parse(argparse.ArgumentParser(), Options, to_argv(CASES[line])) == CASES[line]
 
 
 @pytest.mark.parametrize(

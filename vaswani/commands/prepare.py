@@ -79,7 +79,7 @@ class Options:
     max_words: int | None = option(metavar="N", help="leave out longer pairs")
     ratio: float | None = option(metavar="R", help="highest ratio of longer to shorter side")
     limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs")
-    workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
+    workers: int = option(cores(), metavar="N", help="processes (default: all cores)")
     start: str | None = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
     if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")

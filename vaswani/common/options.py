@@ -13,7 +13,7 @@ positional arguments, and take seconds to import: too long for ``--help``.)
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -28,23 +28,17 @@ def option(
     metavar: str | None = None,
     choices: Sequence[str] | None = None,
     flag: str | None = None,
-    factory: Callable[[], Any] | None = None,
     required: bool = False,
-    group: str | None = None,
 ) -> Any:
     """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
 
     Args:
         flag: the option's name if it cannot be the field's, such as ``--from``
-        factory: a function that returns the default, instead of ``default``
         required: whether the option must be given; it then has no default
-        group: the heading that --help lists it under
     """
-    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag, "group": group}
+    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
     if required:
         return field(metadata=given)
-    if factory:
-        return field(default_factory=factory, metadata=given)
     return field(default=default, metadata=given)
 
 
@@ -72,13 +66,9 @@ def flag_of(item: "Field[Any]") -> str:
 def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
     """Add a dataclass's fields to a parser: its own, then those shared by several verbs."""
     hints = get_type_hints(kind)
-    groups: dict[str, Any] = {}
     for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
         name, how = how_to_add(item, hints[item.name])
-        title = item.metadata.get("group")
-        if title and title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        (groups[title] if title else parser).add_argument(name, **how)
+        parser.add_argument(name, **how)
 
 
 def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, dict[str, Any]]:
@@ -86,8 +76,6 @@ def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, dict[str, Any]]:
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
     default = None if item.default is MISSING else item.default
-    if item.default_factory is not MISSING:
-        default = item.default_factory()
     needed = item.default is MISSING and item.default_factory is MISSING
     optional = get_origin(hint) in (Union, UnionType)
     if optional:
@@ -119,23 +107,3 @@ def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) 
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
     return kind(**vars(parser.parse_intermixed_args(words)))
-
-
-def to_argv(options: Any, names: Sequence[str] | None = None) -> list[str]:
-    """The command line for these options, or for those named; what has its default is left out."""
-    positional: list[str] = []
-    flags: list[str] = []
-    for item in fields(options):
-        value = getattr(options, item.name)
-        default = item.default if item.default_factory is MISSING else item.default_factory()
-        if value == default or (names is not None and item.name not in names):
-            continue
-        if item.metadata.get("positional"):
-            positional += value if isinstance(value, list) else [value]
-        elif isinstance(value, bool):
-            flag = flag_of(item)
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
-        else:
-            whole = isinstance(value, float) and value.is_integer()
-            flags += [flag_of(item), str(int(value) if whole else value)]
-    return [*positional, *flags]

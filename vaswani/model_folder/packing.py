@@ -36,7 +36,6 @@ from vaswani.model_folder.search_options import BEAM_OPTIONS
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
-SCORES_TEMPLATE = TEMPLATE.with_name("scores.md.j2")
 
 
 @dataclass(frozen=True)
@@ -303,8 +302,3 @@ def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) 
     whole = all((out / name).is_file() for name in sums if name != CARD)
     same = all(sums.get(name) == sha256_of(path) for name, path in files.items())
     return bool(changed) or not whole or not same
-
-
-def scores_table(scores: dict[str, Any]) -> str:
-    """A card's table of scores, in Markdown; a sentence if there are none."""
-    return render(SCORES_TEMPLATE, scores=scores)

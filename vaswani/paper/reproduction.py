@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vaswani.common import signals
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
-from vaswani.common.options import argument, option, to_argv
+from vaswani.common.options import argument, option
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, file_stem, find_config, first_data_bin, read_yaml
 from vaswani.experiment.launch import gpus_to_use
@@ -238,7 +238,9 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
     """
     subset = ["--subset", target.subset]
     if stage == "plan":
-        chosen = to_argv(target.options, ("memory", "tokens_per_second"))
+        options = target.options
+        given = {"--memory": options.memory, "--tokens-per-second": options.tokens_per_second}
+        chosen = [word for flag, n in given.items() if n for word in (flag, f"{n:.9g}")]
         return [stage, target.experiment, *target.changes, "--gpus", str(gpus), *chosen]
     if stage == "train":
         words = [target.experiment, *batch_of(target, gpus), *target.changes]
