@@ -25,7 +25,8 @@ PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile --no-load
 # libraries let a newer one be told: AVX2 with two threads, and none of its instructions.
 ROUNDING := tests/parity tests/plain tests/unit/test_export.py \
     tests/integration/test_export_ctranslate2.py tests/integration/test_export_fairseq.py \
-    tests/integration/test_translate.py tests/integration/test_generate_workers.py
+    tests/integration/test_translate.py tests/integration/test_generate_workers.py \
+    tests/integration/test_translations.py tests/integration/test_generation_options.py
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 CT2_FORCE_CPU_ISA=AVX2
 GENERIC := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
     CT2_FORCE_CPU_ISA=GENERIC
