@@ -323,8 +323,8 @@ def draw(path: Path, record: dict[str, Any]) -> None:
         found = run["kinds"]["pronoun"]["phrase"]
         attention = max(found, key=lambda name: found[name]["near"]["subject"])
         best = found[attention]["near"]
-        one = panel(run["seed"], "pronoun", "near", attention, best["layer"], [best["head"]])
-        panels += [one._replace(word=None, partner=None), one]
+        heads = best["layer"], [best["head"]]
+        panels.append(panel(run["seed"], "pronoun", "near", attention, *heads))
     heads_figures.draw(path, panels)
 
 
