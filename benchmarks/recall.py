@@ -2,6 +2,7 @@
 
     python -m benchmarks.recall                  every system; three hours of one core
     python -m benchmarks.recall --row ours       one of them; no record
+    python -m benchmarks.recall --record         trains nothing; records what is trained
 
 Multi-query recall, as in Arora et al. (2023, arXiv:2312.04927). The source is k pairs of a key and
 a name, the target the same keys in another order, each followed by its name::
@@ -253,10 +254,20 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
             types, since = 2 * types, update
 
 
+def run_of(name: str, rate: float, seed: int) -> Path:
+    """The folder of a training."""
+    return RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
+
+
+def kept(name: str, rate: float, seed: int) -> dict[str, Any]:
+    """The figures of a training that has ended; none if it has not."""
+    return read_json(run_of(name, rate, seed) / "result.json")
+
+
 def trained(name: str, rate: float, seed: int) -> dict[str, Any]:
     """A training's figures; what was trained before is not trained again."""
-    system, run = SYSTEMS[name], RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
-    if found := read_json(run / "result.json"):
+    system, run = SYSTEMS[name], run_of(name, rate, seed)
+    if found := kept(name, rate, seed):
         return found
     run.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
@@ -285,7 +296,7 @@ def trained(name: str, rate: float, seed: int) -> dict[str, Any]:
     }
     with atomic_write(run / "result.json") as stream:
         json.dump(found, stream, indent=1)
-    return read_json(run / "result.json")
+    return kept(name, rate, seed)
 
 
 def better(run: dict[str, Any]) -> tuple[float, float]:
@@ -293,12 +304,19 @@ def better(run: dict[str, Any]) -> tuple[float, float]:
     return -round(run["validation"]), run["updates to 90 %"] or math.inf
 
 
-def row(name: str) -> dict[str, Any]:
-    """A system's trainings: the best rate with each seed, and those of the other rates."""
-    tried = [trained(name, rate, 1) for rate in RATES]
+def row(name: str, figures: Callable[..., dict[str, Any]] = trained) -> dict[str, Any]:
+    """A system's trainings: the best rate with each seed, and those of the other rates.
+
+    Args:
+        figures: trains, or finds what is trained
+    """
+    tried = [run for rate in RATES if (run := figures(name, rate, 1))]
     best = min(tried, key=better)
-    again = [trained(name, best["rate"], seed) for seed in range(2, SEEDS + 1)]
-    return {"runs": [best, *again], "rates": [run for run in tried if run is not best]}
+    again = [figures(name, best["rate"], seed) for seed in range(2, SEEDS + 1)]
+    return {
+        "runs": [best, *filter(None, again)],
+        "rates": [run for run in tried if run is not best],
+    }
 
 
 # ---- the record --------------------------------------------------------------------------------
@@ -366,12 +384,14 @@ def main(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("--row", metavar="SYSTEM", choices=SYSTEMS, help="this one; no record")
+    options.add_argument("--record", action="store_true", help="train nothing")
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     torch.set_num_threads(1)
     try:
         with signals_as_interrupts():
-            rows = {name: row(name) for name in ([args.row] if args.row else SYSTEMS)}
+            figures = kept if args.record else trained
+            rows = {name: row(name, figures) for name in ([args.row] if args.row else SYSTEMS)}
     except KeyboardInterrupt:
         print("recall: interrupted; finished trainings are kept", file=sys.stderr)
         return 130
