@@ -1,5 +1,8 @@
 """What is asked of a checkpoint before it is used; see integration/test_bad_checkpoints.py."""
 
+import io
+import os
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from transformer_plugin.checkpoints import (
+    CheckpointError,
+    RestrictedUnpickler,
+    checkpoint_metadata,
+    load_checkpoint,
+)
 
 
 def checkpoint(**parts: Any) -> dict[str, Any]:
@@ -48,3 +56,9 @@ def test_metadata_is_read_from_a_checkpoint_whose_tensors_are_damaged(
     if not old_format:
         with pytest.raises(CheckpointError, match="damaged"):
             load_checkpoint(path)
+
+
+def test_the_unpickler_of_the_official_stack_finds_no_other_names() -> None:
+    """torch 2.6 and later has its own; this one is tested with every torch."""
+    with pytest.raises(pickle.UnpicklingError, match="system is not allowed"):
+        RestrictedUnpickler(io.BytesIO(pickle.dumps(os.system))).load()
