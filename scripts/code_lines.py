@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = {
     "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 13_900),
     "tools": (("benchmarks", "scripts", "examples"), 6_990),
-    "tests": (("tests",), 11_870),
+    "tests": (("tests",), 11_880),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {
