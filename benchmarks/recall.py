@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from torch import Tensor, nn
 
 from benchmarks.machine import machine
@@ -53,6 +54,7 @@ from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.initialisation import initialise
 from vaswani_transformer.vocabulary import PAD
 
+FILE = Path(__file__).with_suffix(".yaml")
 RUNS = Path("runs/recall")
 KEYS = NAMES = 64
 FIRST = 4
@@ -75,21 +77,7 @@ FEW = 4
 ENOUGH, PATIENCE = 98.0, 2000
 """They double when so many per cent of the names are right, or after so many updates."""
 
-EXPECTED = """\
-(24 November 2026, before the first run.) Ours, with relative positions or without, and the LSTM
-with attention: above 99 % at every k. The LSTM without attention, of as many parameters: above 90 %
-up to k 4 or 8 and below 30 % at 64; with half the state the largest k of which 90 % are right is
-smaller, about half. Relative positions learn earliest, within 1,000 updates, for a name is found by
-its neighbour; ours last of the three with attention. What would count against attention: the LSTM
-without it at 90 % or more at k 64; ours below 99 % anywhere, or at 90 % later than the LSTM with
-attention - the last of which we expect. (Three
-first forms of this benchmark were given up. With all keys from the first update, none of the three
-systems that were trained for 4,000 updates at 0.003 learned which name belongs to which key: not
-ours, 22 % right, nor the LSTM, 22 %, nor the relative model; the LSTM with attention was stopped
-before. With 8 keys for 2,000 updates and all of them after 2,800, chosen on the relative model
-alone, that model was at 90 % after 3,000 updates, and no other learned, at 0.003 or 0.009, in
-4,000; the losses of both LSTMs had begun to fall when the 8 keys ended. Each system now has four
-times the updates, and more keys when it knows those that it has; these expectations stayed)"""
+EXPECTED = yaml.safe_load(FILE.read_text(encoding="utf-8"))["expected"]
 
 
 class System(NamedTuple):
