@@ -22,7 +22,7 @@ def line(number, found):
 
 @pytest.mark.paper("6.3")
 def test_every_sentence_has_evalbs_figures():
-    theirs = [line.split()[:8] for line in TABLE.splitlines()[3:-2]]
+    theirs = [row.split()[:8] for row in TABLE.splitlines()[3:-2]]
     ours = [line(n, found) for n, found in enumerate(compare_all(GOLD, PARSED), 1)]
     assert ours == theirs
 
