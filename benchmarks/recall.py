@@ -13,7 +13,7 @@ The keys of a sentence are different, and each key's name is drawn among 64. A b
 sentences of one k, which is log-uniform from 1 to 64. A training begins with 4 keys and 4 names.
 Both double, up to 64, as soon as 98 % of the last 200 updates' names are right, or after 2,000
 updates: each system goes on at its own pace, and every one is trained with all keys in the end.
-(With all keys from the start none had learned after 4,000 updates which name belongs to which key.)
+(With all keys from the start none of three had learned it after 4,000 updates.)
 Only the names are learned and scored, with the right words before them. What a system knows of the
 source when it writes is its state: as many floats for any k in an LSTM without attention, one
 vector for each word of the source where there is attention.
@@ -46,7 +46,7 @@ from benchmarks.small_table import mean, save
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
-from vaswani.experiment.fairseq_config import load_user_dir
+from vaswani.experiment.find import load_user_dir
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.paper.small_tables import stem
 from vaswani_transformer import Transformer, TransformerConfig

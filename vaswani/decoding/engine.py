@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from vaswani.common.processes import limit_workers, map_ordered
@@ -87,6 +88,9 @@ def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
 
 # ---- with torch: one process, or several ---------------------------------------------------
 
+#: The longest batches go first, so that no process idles at the end, but only among this many: the
+#: results are kept until those of the shortest, which are wanted first, are there.
+BATCHES_AT_A_TIME = 500
 ADVICE = "give fewer --workers or a smaller --max-tokens"
 
 
@@ -198,10 +202,17 @@ class ProcessEngine(Engine):
         progress: Callable[[int], Any],
     ) -> Generator[BatchHypotheses, None, None]:
         """The results of a search for each batch, in order."""
+        groups = [
+            batches[at : at + BATCHES_AT_A_TIME] for at in range(0, len(batches), BATCHES_AT_A_TIME)
+        ]
+        longest_first = [batch for group in groups for batch in reversed(group)]
         count = max(1, min(self.processes or 1, len(batches)))
         with one_thread() if self.on_cpu else contextlib.nullcontext():
-            found = map_ordered(lambda: search, batches, count, "fork", ADVICE)
+            found = map_ordered(lambda: search, longest_first, count, "fork", ADVICE)
             with contextlib.closing(found):
-                for result in found:
-                    progress(len(result))
-                    yield result
+                for group in groups:
+                    results = []
+                    for result in islice(found, len(group)):
+                        progress(len(result))
+                        results.append(result)
+                    yield from reversed(results)

@@ -70,7 +70,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
 def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     """Write a checkpoint that fairseq can start training from."""
     from transformer_plugin.compat import saving
-    from vaswani.experiment.fairseq_config import load_plugin
+    from vaswani.experiment.find import load_plugin
 
     load_plugin()
     from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
