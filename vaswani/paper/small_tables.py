@@ -36,7 +36,7 @@ VALIDATION = "valid_nll_loss"
 class Options:
     """Options of ``vaswani reproduce table2 --small`` and the other tables of this kind."""
 
-    name: str = argument("NAME", "table2, table2-demo, equal-updates or table3")
+    name: str = argument("NAME", "table2, table2-demo, table2-tatoeba, equal-updates or table3")
     small: bool = option(False, "with small models: hours on two CPU cores")
     row: str | None = option(metavar="ROW", help="train this row alone (default: all)")
     dry_run: bool = option(False, "print what is expected and the commands, run nothing")
@@ -46,7 +46,9 @@ class Row(NamedTuple):
     """A system or a variation: what it changes in which experiment, and how often it is trained.
 
     Attributes:
-        rates: learning rates to choose from by short trainings; empty: the experiment's own
+        rates: learning rates to choose from by short trainings, each with what it changes (itself,
+            and its warm-up if it has one); empty: the experiment's own
+        average: how many of a run's last checkpoints are averaged
         paper: the row of the paper's Table 3 that it stands for, at another size
     """
 
@@ -54,17 +56,17 @@ class Row(NamedTuple):
     base: str
     change: list[str]
     seeds: int
-    rates: list[float]
+    rates: dict[float, list[str]]
     paper: str
+    average: int
 
 
 class Table(NamedTuple):
-    """One of the tables. ``average``: how many of a run's last checkpoints are averaged."""
+    """One of the tables."""
 
     name: str
     rows: list[Row]
     expected: str
-    average: int
     rate_updates: int
 
 
@@ -125,8 +127,9 @@ def read_table(name: str, only: str | None = None, path: Path | None = None) -> 
             row.get("base", whole["base"]),
             [*changes, *row.get("change", [])],
             int(row.get("seeds", 1)),
-            [float(rate) for rate in row.get("rates", [])],
+            rate_changes(row.get("rates", {})),
             row.get("paper", key),
+            row.get("average", section["average"]),
         )
         for key, row in section["rows"].items()
     ]
@@ -135,7 +138,16 @@ def read_table(name: str, only: str | None = None, path: Path | None = None) -> 
         names = [row.name for row in rows]
         offer = f"{nearest(str(only), names)}; rows are {', '.join(names)}"
         raise UserError(f"{name} has no row '{only}'{offer}")
-    return Table(name, chosen, section["expected"], section["average"], section["rate_updates"])
+    return Table(name, chosen, section["expected"], section["rate_updates"])
+
+
+def rate_changes(rates: list[float] | dict[float, int]) -> dict[float, list[str]]:
+    """Learning rates of a row, or rates with their warm-up in updates → what each changes."""
+    changes = {float(rate): [f"optimization.lr=[{rate:g}]"] for rate in rates}
+    if isinstance(rates, dict):
+        for rate, updates in rates.items():
+            changes[rate].append(f"lr_scheduler.warmup_updates={updates}")
+    return changes
 
 
 def stem(name: str) -> str:
@@ -157,8 +169,8 @@ def rate_trainings(table: Table, row: Row) -> dict[float, Training]:
     """The short trainings that choose a row's learning rate."""
     length = f"optimization.max_update={table.rate_updates}"
     return {
-        rate: training_of(table, row, f"rate{rate:g}", [f"optimization.lr=[{rate:g}]", length])
-        for rate in row.rates
+        rate: training_of(table, row, f"rate{rate:g}", [*changes, length])
+        for rate, changes in row.rates.items()
     }
 
 
@@ -171,7 +183,7 @@ def trainings(table: Table, row: Row) -> list[Training]:
     rated = rate_trainings(table, row)
     if not all(short.done for short in rated.values()):
         return []
-    chosen = [f"optimization.lr=[{best_rate(rated):g}]"] if rated else []
+    chosen = row.rates[best_rate(rated)] if rated else []
     return [
         training_of(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
         for seed in range(1, row.seeds + 1)
@@ -226,14 +238,14 @@ def rate_commands(table: Table, row: Row) -> list[list[str]]:
 def seed_commands(table: Table, row: Row) -> Iterator[list[str]]:
     """The commands from each seed's training to its scores; none if it is done and scored."""
     for training in trainings(table, row):
-        run, average = training.run, training.average(table.average)
+        run, average = training.run, training.average(row.average)
         trained = training.done
         if trained and result(run) and is_decoded(run, average, training.config):
             continue
         if not trained:
             yield training.command
         if not trained or not average.is_file():
-            yield ["average", str(run), "--last", str(table.average)]
+            yield ["average", str(run), "--last", str(row.average)]
         changed = decoding_options(run, training.config) if is_run(run) else []
         yield ["generate", str(average), *changed]
         yield ["score", str(run)]
@@ -303,7 +315,7 @@ def results(table: Table, row: Row) -> list[Result]:
         if scored and (difference := training.difference):
             asked = f"was trained with {difference}, as row '{row.name}' asks"
             print(f"warning: {run} {asked}: left out", file=sys.stderr)
-        elif scored and is_decoded(run, training.average(table.average), training.config):
+        elif scored and is_decoded(run, training.average(row.average), training.config):
             found.append(scored)
     return found
 
