@@ -37,6 +37,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.curves import read_log
 from benchmarks.demo_report import number_rows, numbers_right, share
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
@@ -59,10 +60,10 @@ from vaswani.paper.small_tables import (
 )
 
 ROOT = Path(__file__).parents[1]
-TABLE_2 = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))["table 2"]
-"""The paper's rows."""
 TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
 """The paper's rows, by name."""
+PARAMETERS = ("parameters", "parameters outside embeddings")
+"""Of a row of a record; earlier records lack the first."""
 
 
 def right_in(run: Path) -> dict[str, float]:
@@ -129,7 +130,8 @@ def measure(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
         runs = {run["run"]: run for run in found["runs"]}
         scored = results(table, row)
         if scored:
-            cost, found["parameters outside embeddings"] = cost_of(Path(scored[0].run))
+            cost, parameters = cost_of(Path(scored[0].run))
+            found.update(parameters)
         for one in scored:
             trained = read_json(Path(one.run) / "env.json")
             runs[one.run] = {
@@ -168,13 +170,14 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown; for Table 3, what each row changes as a second one."""
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
-    columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
+    counts = [key for key in PARAMETERS if all(key in row for row in record["rows"].values())]
+    columns = ["system", *counts, "seeds", "BLEU", "chrF", *more]
     columns += ["operations counted", "by the paper's rule", "CPU minutes of the passes"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
         minutes = statistics.mean(run["processor_seconds"] for run in runs) / 60
-        cells = [name, f"{row['parameters outside embeddings']:,}", str(len(runs))]
+        cells = [name, *(f"{row[key]:,}" for key in counts), str(len(runs))]
         cells += [mean(runs, "bleu"), mean(runs, "chrf")]
         cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
         cells += [mean(runs[:1], "operations", ".1e"), mean(runs[:1], "operations_by_rule", ".1e")]
@@ -244,31 +247,35 @@ def compared(paper: float, here: float, spread: float) -> str:
 
 
 def draw(path: Path, record: dict[str, Any]) -> None:
-    """BLEU against operations: ours small, and the paper's Table 2, English-German."""
+    """BLEU at the end and validation nll on the way, against what the training cost by then."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
-    figure, (here, there) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for name, row in record["rows"].items():
-        points = zip(*((run["operations"], run["bleu"]) for run in row["runs"]), strict=True)
-        here.semilogx(*points, "o", label=name)
-    here.legend(fontsize=8)
-    for row in TABLE_2:
-        if row.get("en-de") and row.get("cost en-de"):
-            colour = "C3" if row["system"].startswith("Transformer") else "C7"
-            there.semilogx(row["cost en-de"], row["en-de"], "o", color=colour)
-            there.annotate(row["system"], (row["cost en-de"], row["en-de"]), fontsize=7)
-    here.set_title("here, small: operations counted", fontsize=10)
-    there.set_title("the paper's Table 2, En-De: operations by its rule", fontsize=10)
-    low, high = here.get_xlim()
-    here.set_xlim(low / 2, high * 3)
-    here.xaxis.set_minor_formatter("")
-    for axis in (here, there):
-        axis.set_xlabel("operations of the training")
-        axis.set_ylabel("BLEU")
-        axis.margins(x=0.25, y=0.1)
+    figure, axes = pyplot.subplots(
+        2, 2, figsize=(10, 7), sharex="col", sharey="row", layout="constrained"
+    )
+    costs = {"processor_seconds": 60, "operations": 1}
+    for number, (name, row) in enumerate(record["rows"].items()):
+        style: dict[str, Any] = {"color": f"C{number}", "alpha": 0.7}
+        for seed, run in enumerate(row["runs"]):
+            curve = read_log(path.with_suffix("") / f"{Path(run['run']).name}.jsonl.gz").curve
+            for (bleu, loss), (key, unit) in zip(axes.T, costs.items(), strict=True):
+                each = run[key] / unit / run["updates"]
+                loss.plot([each * update for update in curve], list(curve.values()), **style)
+                label = "" if seed else name
+                bleu.plot(each * run["updates"], run["bleu"], "o", label=label, **style)
+    axes[0, 0].set_ylabel("BLEU")
+    axes[0, 0].margins(y=0.15)
+    axes[0, 0].legend(fontsize=8)
+    axes[1, 0].set_ylabel("validation nll, bits")
+    axes[1, 0].set_yscale("log")
+    axes[1, 0].yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes[1, 0].yaxis.set_major_formatter("{x:g}")
+    axes[1, 0].yaxis.set_minor_formatter("")
+    axes[1, 0].set_xlabel("minutes of one processor, forward and backward passes")
+    axes[1, 1].set_xlabel("operations counted")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

@@ -57,8 +57,8 @@ def operations(model: Any, batch: dict[str, Any]) -> int:
     return int(counter.get_total_flops()) + added
 
 
-def cost_of(run: Path) -> tuple[Cost, int]:
-    """What an update of a training costs, and the model's parameters outside embeddings."""
+def cost_of(run: Path) -> tuple[Cost, dict[str, int]]:
+    """What an update of a training costs, and the model's parameters, in all and outside tables."""
     import torch
 
     from vaswani.experiment.find import load_plugin
@@ -89,10 +89,15 @@ def cost_of(run: Path) -> tuple[Cost, int]:
         if isinstance(module, torch.nn.Embedding)
         for parameter in module.parameters()
     }
-    inside = sum(p.numel() for p in readable.parameters() if p not in tables)
+    parameters = {
+        "parameters": sum(p.numel() for p in readable.parameters()),
+        "parameters outside embeddings": sum(
+            p.numel() for p in readable.parameters() if p not in tables
+        ),
+    }
     batches = cfg.optimization.update_freq[-1]
     cost = Cost(batches * statistics.mean(counts), batches * statistics.mean(seconds), batches)
-    return cost, inside
+    return cost, parameters
 
 
 def sustained() -> float:

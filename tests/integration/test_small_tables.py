@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from fairseq.modules import LearnedPositionalEmbedding
 
 from benchmarks import small_table
 from benchmarks.small_table import TABLE_3
 from tests import stock
-from tests.models import task
+from tests.models import dictionary, task
 from tests.processes import ROOT
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
@@ -100,6 +101,25 @@ def test_systems_have_as_many_parameters(name: str, monkeypatch: Any) -> None:
     assert max(abs(count / counts[0] - 1) for count in counts) < 0.05
 
 
+def test_systems_on_everyday_sentences_have_as_many_parameters_in_all(monkeypatch: Any) -> None:
+    """Within 3 %, less the positions of fconv that no sentence of 128 subwords reaches."""
+    from fairseq.models import build_model
+
+    monkeypatch.chdir(ROOT)
+    words = task(dictionary(4184))  # as many types as data/tatoeba_en_de has
+    counts = []
+    for row in read_table("table2-tatoeba").rows:
+        config = fairseq_form(experiment_config(find_config(row.base), row.change))
+        built = build_model(config.model, words)
+        unreached = sum(
+            (module.num_embeddings - 128) * module.embedding_dim
+            for module in built.modules()
+            if isinstance(module, LearnedPositionalEmbedding)
+        )
+        counts.append(sum(p.numel() for p in built.parameters()) - unreached)
+    assert max(abs(count / counts[0] - 1) for count in counts) < 0.03
+
+
 def test_text_prepared_as_tokens_has_one_bleu(tmp_path: Path) -> None:
     """Multi30k: `vaswani score` leaves sacreBLEU out, which wants text as it is written."""
     (tmp_path / "eval").mkdir()
@@ -160,8 +180,9 @@ def test_a_table_that_cannot_be_is_refused(own: Path, capsys: Any, words: Any, n
 
 def test_a_rate_without_its_log_is_not_passed_over(own: Path, monkeypatch: Any) -> None:
     """It looked like the worst, and another rate was chosen in silence."""
-    rows = [small_tables.Row("ours", "small", [], 1, [0.1, 0.2], "ours")]
-    table = small_tables.Table("table2", rows, "", 1, 4)
+    rates: dict[float, list[str]] = {0.1: [], 0.2: []}
+    rows = [small_tables.Row("ours", "small", [], 1, rates, "ours", 1)]
+    table = small_tables.Table("table2", rows, "", 4)
     monkeypatch.setattr(small_tables.Training, "done", True)
     with pytest.raises(UserError, match="has no validation in its log"):
         small_tables.trainings(table, rows[0])

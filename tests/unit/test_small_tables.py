@@ -145,3 +145,23 @@ def test_a_run_of_another_text_or_seed_is_refused(row: Training) -> None:
     assert other.difference == "common.seed=1, not 5"
     Path("data/dict.en.txt").write_text("b 1\n", encoding="utf-8")
     assert "dict.en.txt" in row.difference
+
+
+def test_a_rate_may_have_its_own_warm_up(row: Training, monkeypatch: Any) -> None:
+    rates = {"ours": {"rates": {0.002: 20, 0.004: 40}}}
+    write_yaml(
+        "pairs",
+        {
+            "base": "small",
+            "average": 2,
+            "rate_updates": 4,
+            "table2": {"rows": rates, "expected": ""},
+        },
+    )
+    table = read_table("table2", path=Path("configs/pairs.yaml"))
+    short = small_tables.rate_trainings(table, table.rows[0])[0.004]
+    assert (short.config.optimization.lr, short.config.lr_scheduler.warmup_updates) == ([0.004], 40)
+    monkeypatch.setattr(Training, "done", True)
+    monkeypatch.setattr(small_tables, "best_rate", lambda rated: 0.004)
+    (chosen,) = small_tables.trainings(table, table.rows[0])
+    assert "lr_scheduler.warmup_updates=40" in chosen.change
