@@ -28,6 +28,7 @@ from typing import Any
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS
 from benchmarks.small_table import save
+from benchmarks.table import STUDENT
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.data.text import read_lines
@@ -43,8 +44,6 @@ from vaswani.paper.small_tables import (
 FILE = Path(__file__).with_suffix(".yaml")
 TABLES = ("neighbours", "neighbours-systems")
 POSITIONS = 30
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""The 97.5 % quantile of Student's t with n - 1 degrees of freedom, by the number n of seeds."""
 
 
 def has_equal_neighbours(line: str) -> bool:
@@ -129,7 +128,7 @@ def with_interval(values: Sequence[float], form: str) -> str:
     """The mean with its 95 % interval, and each seed's value in brackets."""
     text = format(statistics.mean(values), form)
     if len(values) > 1:
-        width = STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+        width = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
         text += f" ± {width:{form}}"
     each = ", ".join(format(value, "g") for value in values)
     return f"{text} ({each})" if len(values) > 1 else f"{text} (one seed)"

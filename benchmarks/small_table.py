@@ -16,8 +16,8 @@ Beside what the command itself reports stand
   right: none of these numbers is in the training text;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
   that chose the learning rates;
-- for Table 3, each row against the base, and the paper's against its base: the same sign or not,
-  and more than the seeds differ or not.
+- for Table 3, each row against the base, with a t-interval by the pooled variance of all rows'
+  seeds, and the paper's against its base.
 
 The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
 each run's score, statistics and the translations that were scored. A table that is trained on
@@ -32,6 +32,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from benchmarks.curves import read_log
 from benchmarks.demo_report import number_rows, numbers_right, share
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
+from benchmarks.table import STUDENT
 from benchmarks.training_cost import cost_of, sustained
 from vaswani.commands import score
 from vaswani.common.artifact import same_file
@@ -209,7 +211,8 @@ def seed_lines(record: dict[str, Any]) -> list[str]:
 def contrasts(record: dict[str, Any]) -> list[str]:
     """Table 3's variations in Markdown: each minus the base, in the paper and here.
 
-    Empty before two seeds of the base are scored: only seeds tell how large a difference has to be.
+    The interval is Student's; all rows tell the variance of training together. Empty before two
+    seeds of the base are scored.
     """
     rows = dict(record["rows"])
     base = rows.pop("base", {"runs": []})["runs"]
@@ -217,16 +220,20 @@ def contrasts(record: dict[str, Any]) -> list[str]:
         return []
     columns = ["row", "the paper's row"]
     cells = {name: [name, row["paper"]] for name, row in rows.items()}
-    for title, figure, key in (("BLEU", "bleu", "bleu"), ("perplexity", "perplexity", "ppl")):
-        seeds = {name: [run[figure] for run in rows[name]["runs"]] for name in rows}
-        usual = statistics.mean(run[figure] for run in base)
-        spread = max(map(extent, [*seeds.values(), [run[figure] for run in base]]))
-        columns += [f"{title}, the paper's difference", "ours"]
-        columns += [f"compared (two seeds differ by up to {spread:.2f})"]
-        for name, values in seeds.items():
-            there = TABLE_3[rows[name]["paper"]][key] - TABLE_3["base"][key]
-            here = statistics.mean(values) - usual
-            cells[name] += [f"{there:+.2f}", f"{here:+.2f}", compared(there, here, spread)]
+    for title, here, there in (
+        ("BLEU", lambda run: run["bleu"], lambda row: row["bleu"]),
+        ("nll in bits", lambda run: log2(run["perplexity"]), lambda row: log2(row["ppl"])),
+    ):
+        columns += [f"{title}: the paper's difference", "ours, 95 %", ""]
+        usual = [here(run) for run in base]
+        others = {name: [here(run) for run in row["runs"]] for name, row in rows.items()}
+        width = half_width([usual, *others.values()])
+        for name, values in others.items():
+            paper = there(TABLE_3[rows[name]["paper"]]) - there(TABLE_3["base"])
+            ours = statistics.mean(values) - statistics.mean(usual)
+            error = width * (1 / len(values) + 1 / len(usual)) ** 0.5
+            cells[name] += [f"{paper:+.2f}", f"{ours:+.2f} ± {error:.2f}"]
+            cells[name] += [verdict(paper, ours, error)]
     return [
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
@@ -234,16 +241,18 @@ def contrasts(record: dict[str, Any]) -> list[str]:
     ]
 
 
-def extent(values: Sequence[float]) -> float:
-    """From the lowest to the highest."""
-    return max(values) - min(values)
+def half_width(rows: Sequence[Sequence[float]]) -> float:
+    """Of a 95 % interval around one value, by the pooled variance of each row's seeds."""
+    degrees = sum(len(values) - 1 for values in rows)
+    squares = sum((value - statistics.mean(values)) ** 2 for values in rows for value in values)
+    return STUDENT[min(degrees, len(STUDENT))] * (squares / degrees) ** 0.5
 
 
-def compared(paper: float, here: float, spread: float) -> str:
-    """What a difference says of the paper's, where two seeds differ by up to ``spread``."""
-    if abs(here) <= spread:
-        return "within that"
-    return "as in the paper" if paper * here > 0 else "not as in the paper"
+def verdict(paper: float, ours: float, error: float) -> str:
+    """What our difference says of the paper's."""
+    if abs(ours) <= error:
+        return "not shown"
+    return "as in the paper" if paper * ours > 0 else "not as in the paper"
 
 
 def draw(path: Path, record: dict[str, Any]) -> None:
