@@ -30,7 +30,7 @@ NOT_RUN = "not run"
 PAIRS = ("en-de", "en-fr")
 PAGES = {
     "docs/results.md": ("table 1", "table 2", "small", "table 2, demo",
-                        "table 2, Multi30k", "equal updates",
+                        "table 2, Multi30k", "table 2, Tatoeba", "equal updates",
                         "table 3", "table 3, Multi30k", "table 4", "table 4, open trees",
                         "neighbours", "recall"),
     "README.md": ("systems",),
@@ -143,6 +143,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "systems": systems,
     "table 2, demo": lambda: from_record("table 2, demo", small_table.lines_of),
     "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
+    "table 2, Tatoeba": lambda: from_record("table 2, Tatoeba", small_table.lines_of),
     "equal updates": lambda: from_record("equal updates", small_table.lines_of),
     "table 3": table_3,
     "table 3, Multi30k": lambda: from_record("table 3, Multi30k", small_table.lines_of),
