@@ -104,15 +104,15 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
 
 def parse(grammar: Grammar, tree: Tree) -> Tree | None:
     """The likeliest tree over the tags of another, or None if the rules allow none."""
-    chart = _Chart(grammar, tree.tags)
+    chart = Chart(grammar, tree.tags)
     root = grammar.symbols.index(ROOT)
     if numpy.isneginf(chart.best[0, len(tree.tags), root]):
         return None
-    constituents = [one for one in chart.constituents(0, len(tree.tags), root) if one.label != ROOT]
+    _, *constituents = chart.constituents(0, len(tree.tags), root)
     return Tree(tree.words, tree.tags, constituents)
 
 
-class _Chart:
+class Chart:
     """The log-probability of the likeliest way from each symbol to each span of tags.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Chart:
     def __init__(self, grammar: Grammar, tags: Sequence[str]) -> None:
         self.grammar = grammar
         size = len(tags) + 1
-        self.best = numpy.full((size, size, len(grammar.symbols)), -numpy.inf, numpy.float32)
+        self.best: Any = numpy.full((size, size, len(grammar.symbols)), -numpy.inf, numpy.float32)
         self.direct = self.best.copy()
         for start, tag in enumerate(tags):
             self.direct[start, start + 1, grammar.symbols.index(tag)] = 0
