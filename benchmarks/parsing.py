@@ -20,22 +20,24 @@ beginning, with both sources. Baselines: a treebank PCFG on gold tags (pcfg.py),
 training sentence of the same length, and right-branching NPs.
 
 F1 is EVALB's, as in ``vaswani score``. A finished training is not run again. The record is
-OUT/HARDWARE_DATE_parsing.md, .png and the folder of the same name, with the brackets written.
+OUT/HARDWARE_DATE_parsing.md and the folder of the same name, with the brackets written.
 """
 
 import argparse
 import gzip
+import math
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from benchmarks import pcfg
+from benchmarks.heads import rows
 from benchmarks.machine import machine
 from benchmarks.parsing_search import Brackets, PartialTree, greedy
 from benchmarks.run import RESULTS, record_name
@@ -63,10 +65,10 @@ from vaswani_transformer.vocabulary import EOS, PAD
 FILE = Path(__file__).with_suffix(".yaml")
 FILES = {"train": "train.ptb.xz", "valid": "dev.ptb", "test": "test.ptb"}
 TARGET = "trees"
-LENGTHS = (20, 40, 10**6)
+LENGTHS = (20, 40)
 """F1 of the sentences with at most so many words."""
-BINS = (0, 10, 20, 30, 40, 10**6)
-"""Of the picture."""
+SOURCES = {"own": False, "another's": True}
+SEARCHES = {"free": False, "constrained": True}
 BATCH = 64
 EXTRA = 300
 """Unconstrained, a tree may have so many tokens more than its sentence (6.3)."""
@@ -83,12 +85,6 @@ def suffix_class(word: str) -> str:
     return f"<{marks}~{word[-2:].lower() if word[-2:].isalpha() else ''}>"
 
 
-def common(sentences: Sequence[Sequence[str]]) -> set[str]:
-    """The words that occur more than once."""
-    counts = Counter(word for sentence in sentences for word in sentence)
-    return {word for word, count in counts.items() if count > 1}
-
-
 def sources(trees: Trees, kind: str) -> dict[str, list[list[str]]]:
     """The source of each tree: its tags, or its words, the rare ones as classes of suffixes.
 
@@ -98,7 +94,8 @@ def sources(trees: Trees, kind: str) -> dict[str, list[list[str]]]:
         return {split: [tree.tags for tree in found] for split, found in trees.items()}
     words = {split: [tree.words for tree in found] for split, found in trees.items()}
     for shorten in (suffix_class, lambda name: f"{name.partition('~')[0]}~>"):
-        known = common(words["train"])
+        counts = Counter(word for sentence in words["train"] for word in sentence)
+        known = {word for word, count in counts.items() if count > 1}
         words = {
             split: [[w if w in known else shorten(w) for w in sentence] for sentence in found]
             for split, found in words.items()
@@ -167,39 +164,29 @@ class Parser:
         lengths = [len(source) - 1 for source in found]
         given = [found[place] for place in others(lengths)] if other else found
         written: dict[int, list[str]] = {}
-        for rows in batches(lengths):
-            memory = memory_of(self.model.encoder(padded([given[row] for row in rows])))
-            paths = (
-                [PartialTree(self.brackets, lengths[row]) for row in rows] if constrained else None
-            )
-            longest = max(lengths[row] for row in rows) + EXTRA
-            ids = greedy(self.model.decoder, memory, longest, paths)
-            for row, one in zip(rows, ids, strict=True):
-                written[row] = self.target.decode(one)
-        return [written[row] for row in range(len(found))]
+        for chosen in batches(lengths):
+            memory = memory_of(self.model.encoder(padded([given[place] for place in chosen])))
+            longest = max(lengths[place] for place in chosen) + EXTRA
+            partial = [PartialTree(self.brackets, lengths[place]) for place in chosen]
+            ids = greedy(self.model.decoder, memory, longest, partial if constrained else None)
+            written |= zip(chosen, map(self.target.decode, ids), strict=True)
+        return [written[place] for place in range(len(found))]
 
     @torch.no_grad()
-    def nll(self, split: str, other: bool) -> dict[str, float]:
-        """Bits of opening brackets, and of all tokens, each after the right ones before it."""
+    def nll(self, split: str, other: bool) -> float:
+        """Bits of an opening bracket, after the right tokens before it."""
         given, targets = self.ids(split)
         if other:
             given = [given[place] for place in others([len(source) for source in given])]
-        opening = torch.zeros(len(self.target.types), dtype=torch.bool)
-        opening[list(self.brackets.opening)] = True
-        sums: dict[str, float] = dict.fromkeys(("opening", "all"), 0.0)
-        counts = dict.fromkeys(sums, 0)
-        for rows in batches([len(target) for target in targets]):
-            target = padded([targets[row] for row in rows])
+        opening, bits = torch.tensor(list(self.brackets.opening)), []
+        for chosen in batches([len(target) for target in targets]):
+            target = padded([targets[place] for place in chosen])
             shifted = target.roll(1, dims=1)
             shifted[:, 0] = EOS
-            logits = self.model(padded([given[row] for row in rows]), None, shifted)[0]
-            bits = torch.nn.functional.cross_entropy(
-                logits.transpose(1, 2), target, reduction="none"
-            ) / torch.log(torch.tensor(2.0))
-            for name, chosen in (("opening", opening[target]), ("all", target != PAD)):
-                sums[name] += float(bits[chosen].sum())
-                counts[name] += int(chosen.sum())
-        return {name: sums[name] / counts[name] for name in sums}
+            logits = self.model(padded([given[place] for place in chosen]), None, shifted)[0]
+            nats = torch.nn.functional.cross_entropy(logits.mT, target, reduction="none")
+            bits.append(nats[torch.isin(target, opening)] / math.log(2))
+        return float(torch.cat(bits).mean())
 
 
 def batches(lengths: Sequence[int]) -> list[list[int]]:
@@ -208,7 +195,7 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
     return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 
 
-def padded(rows: Sequence[list[int]]) -> Tensor:
+def padded(rows: Sequence[list[int]]) -> torch.Tensor:
     """Rows of different lengths as one tensor."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
@@ -225,16 +212,10 @@ def as_trees(written: Sequence[Sequence[str]], gold: Sequence[Tree]) -> tuple[li
 
 
 def scores(gold: Sequence[Tree], parses: Sequence[Tree]) -> dict[str, Any]:
-    """EVALB's figures, and F1 of short sentences and of each bin."""
+    """EVALB's figures, and F1 of the sentences of at most so many words."""
     compared = compare_all(gold, parses)
-
-    def f1(least: int, most: int) -> float:
-        return summary([c for c in compared if least < c.length <= most])["f1"]
-
-    found = {key: value for key, value in summary(compared).items() if key != "errors"}
-    found["f1_to"] = {str(most): f1(0, most) for most in LENGTHS}
-    found["f1_bins"] = [f1(*ends) for ends in zip(BINS, BINS[1:], strict=False)]
-    return found
+    short = {n: [one for one in compared if one.length <= n] for n in LENGTHS}
+    return {**summary(compared), **{f"f1 to {n}": summary(short[n])["f1"] for n in LENGTHS}}
 
 
 def right_branching(trees: Trees) -> list[Tree]:
@@ -248,13 +229,12 @@ def right_branching(trees: Trees) -> list[Tree]:
 
 
 def same_length(trees: Trees) -> list[Tree]:
-    """The tree of some training sentence, of those that come nearest in length."""
-    dice, parses = random.Random(1), []
+    """The tree of some training sentence, one of those that come nearest in length."""
+    train, said = random.Random(1).sample(trees["train"], len(trees["train"])), []
     for tree in trees["test"]:
-        away = [abs(len(one.words) - len(tree.words)) for one in trees["train"]]
-        near = [n for n, distance in enumerate(away) if distance == min(away)]
-        parses.append(repair(linearise(trees["train"][dice.choice(near)]), tree.words)[0])
-    return as_trees([linearise(parse) for parse in parses], trees["test"])[0]
+        near = min(train, key=lambda one: abs(len(one.words) - len(tree.words)))
+        said.append(linearise(near))
+    return as_trees(said, trees["test"])[0]
 
 
 def counted(trees: Trees) -> list[Tree]:
@@ -277,85 +257,48 @@ BASELINES: dict[str, Callable[[Trees], list[Tree]]] = {
 def measured(training: Training, average: Path, trees: Trees, out: Path) -> dict[str, Any]:
     """A training's scores, with its own source and another's, free and constrained."""
     parser, found = Parser(training, average), {}
-    for other in (False, True):
-        for constrained in (False, True):
-            whose, how = ("own", "another's")[other], ("free", "constrained")[constrained]
-            name = f"{whose} source, {how}"
-            written = parser.parses("test", other, constrained)
-            text = "".join(" ".join(tokens) + "\n" for tokens in written)
-            file = out / f"{training.run.name}.{stem(name)}.trees.gz"
-            file.write_bytes(gzip.compress(text.encode(), mtime=0))
-            parses, repaired = as_trees(written, trees["test"])
-            found[name] = {**scores(trees["test"], parses), "repaired": repaired}
+    for (whose, other), (how, constrained) in product(SOURCES.items(), SEARCHES.items()):
+        written = parser.parses("test", other, constrained)
+        text = "".join(" ".join(tokens) + "\n" for tokens in written)
+        file = out / f"{training.run.name}.{stem(f'{whose} {how}')}.trees.gz"
+        file.write_bytes(gzip.compress(text.encode(), mtime=0))
+        parses, repaired = as_trees(written, trees["test"])
+        found[f"{whose} source, {how}"] = {**scores(trees["test"], parses), "repaired": repaired}
     finished, env = (read_json(training.run / name) for name in (FINISHED, "env.json"))
     return {
         "run": str(training.run),
         "parsers": found,
-        "nll": {name: parser.nll("valid", name != "own") for name in ("own", "another's")},
-        "parameters": sum(p.numel() for p in parser.model.parameters()),
+        "nll": {whose: parser.nll("valid", other) for whose, other in SOURCES.items()},
         "updates": finished["num_updates"],
-        "seconds": finished["seconds"],
         "cpu": env["cpu"],
         "commit": env["commit"],
     }
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
-    """F1 by length in Markdown, of the baselines, then of each training."""
-    columns = ["parser", "F1, at most 20 words", "at most 40", "all", "recall", "precision"]
-    columns += ["complete match, %", "repaired to trees"]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    parsers = dict(record["baselines"])
-    for name, row in record["rows"].items():
-        for run in row["runs"]:
-            for how, one in run["parsers"].items():
-                parsers[f"ours, {name}: {how}"] = one
-    for name, one in parsers.items():
-        figures = [*one["f1_to"].values(), one["recall"], one["precision"], one["complete_match"]]
-        cells = [name, *(f"{figure:.1f}" for figure in figures), str(one.get("repaired", "–"))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def nll_lines(record: dict[str, Any]) -> list[str]:
-    """Each training's nll with both sources, in Markdown."""
-    columns = ["training", "parameters", "updates", "minutes", "opening brackets, own source, bits"]
-    columns += ["another's", "all tokens, own", "another's"]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for name, row in record["rows"].items():
-        for run in row["runs"]:
-            cells = [name, f"{run['parameters']:,}", f"{run['updates']:,}"]
-            cells.append(f"{run['seconds'] / 60:.0f}")
-            cells += [
-                f"{run['nll'][of][what]:.3f}" for what in ("opening", "all") for of in run["nll"]
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def draw(path: Path, record: dict[str, Any]) -> None:
-    """F1 by length of sentence."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
-    lines = {name: one["f1_bins"] for name, one in record["baselines"].items()}
-    for name, row in record["rows"].items():
-        for how in ("own source, constrained", "another's source, constrained"):
-            lines[f"ours, {name}: {how}"] = row["runs"][0]["parsers"][how]["f1_bins"]
-    for name, values in lines.items():
-        style = "o--" if name in record["baselines"] else "o-"
-        axis.plot(range(len(values)), values, style, markersize=3, label=name)
-    labels = [f"{low + 1} to {high}" for low, high in zip(BINS, BINS[1:-1], strict=False)]
-    axis.set_xticks(range(len(labels) + 1), [*labels, f"over {BINS[-2]}"])
-    axis.set_xlabel("words of the sentence")
-    axis.set_ylabel("F1")
-    axis.set_ylim(0, 100)
-    figure.legend(fontsize=7, loc="outside right")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    """Each parser's F1, by length, in Markdown; then each training's nll."""
+    runs = {name: row["runs"][0] for name, row in record["rows"].items()}
+    parsers = record["baselines"] | {
+        f"ours, {name}: {how}": one
+        for name, run in runs.items()
+        for how, one in run["parsers"].items()
+    }
+    keys = [*(f"f1 to {n}" for n in LENGTHS), "f1", "recall", "precision", "complete_match"]
+    columns = [*(f"F1, at most {n} words" for n in LENGTHS), "F1, all", "recall", "precision"]
+    scored = [
+        [name, *(f"{one[key]:.1f}" for key in keys), str(one.get("repaired", "–"))]
+        for name, one in parsers.items()
+    ]
+    bits = [
+        [name, f"{run['updates']:,}", *(f"{run['nll'][whose]:.3f}" for whose in SOURCES)]
+        for name, run in runs.items()
+    ]
+    heads = [f"opening brackets, {whose} source, bits" for whose in SOURCES]
+    return [
+        *rows(["parser", *columns, "complete match, %", "repaired to trees"], scored),
+        "",
+        *rows(["source", "updates", *heads], bits),
+    ]
 
 
 def train(table: Table, trees: Trees) -> int:
@@ -394,7 +337,7 @@ def main(arguments: Sequence[str]) -> int:
     facts = {**machine("cpu"), "command": "python -m benchmarks.parsing TREES"}
     folder = args.out / record_name(facts, ["parsing"])
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {
+    done = {
         row.name: {"runs": [measured(one, one.average(table.average), trees, folder)]}
         for row in table.rows
         for one in trainings(table, row)
@@ -402,9 +345,8 @@ def main(arguments: Sequence[str]) -> int:
     }
     baselines = {name: scores(trees["test"], make(trees)) for name, make in BASELINES.items()}
     record = {"machine": facts, "table": "parsing", "expected": table.expected}
-    record |= {"baselines": baselines, "rows": rows}
-    lines = [*lines_of(record), "", *nll_lines(record)]
-    save(args.out, record, "Parsing 3,707 trees", lines, draw)
+    record |= {"baselines": baselines, "rows": done}
+    save(args.out, record, "Parsing 3,707 trees", lines_of(record))
     return 0
 
 

@@ -294,7 +294,7 @@ def save(
     record: dict[str, Any],
     title: str,
     lines: list[str],
-    picture: Callable[[Path, dict[str, Any]], None],
+    picture: Callable[[Path, dict[str, Any]], None] | None = None,
     earlier: Path | None = None,
 ) -> None:
     """Write a record: ``OUT/NAME/record.json``, with its runs' statistics, ``NAME.md``, ``.png``.
@@ -302,6 +302,7 @@ def save(
     Args:
         record: with ``machine``, ``table``, ``expected`` and ``rows``
         lines: its tables in Markdown
+        picture: draws one, if there is to be one
         earlier: the folder of the record that has the other runs
     """
     facts, name = record["machine"], record_name(record["machine"], [record["table"]])
@@ -323,7 +324,8 @@ def save(
                 pack(run / "eval" / said, folder / f"{run.name}.{said}.gz")
     with atomic_write(folder / "record.json") as stream:
         json.dump(record, stream, indent=1)
-    picture(out / f"{name}.png", record)
+    if picture:
+        picture(out / f"{name}.png", record)
     versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
     page = [
         f"# {title}",
@@ -331,7 +333,7 @@ def save(
         f"{record['expected']}.",
         "## Found",
         "\n".join(lines),
-        f"![{title}]({name}.png)",
+        *([f"![{title}]({name}.png)"] if picture else []),
         f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
         f"processors, one thread, beside other work; {versions}. [Figures, scores and "
         f"statistics]({name}/).",
