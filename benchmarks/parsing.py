@@ -24,7 +24,7 @@ OUT/HARDWARE_DATE_parsing.md and the folder of the same name, with the brackets 
 """
 
 import argparse
-import gzip
+import json
 import math
 import random
 import sys
@@ -41,8 +41,8 @@ from benchmarks.heads import rows
 from benchmarks.machine import machine
 from benchmarks.parsing_search import Brackets, PartialTree, greedy
 from benchmarks.run import RESULTS, record_name
-from benchmarks.small_table import save
-from vaswani.common.files import read_json
+from benchmarks.small_table import pack, save
+from vaswani.common.files import atomic_write, read_json
 from vaswani.data.binarise import binarise
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines, write_lines
@@ -69,7 +69,7 @@ LENGTHS = (20, 40)
 """F1 of the sentences with at most so many words."""
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
-BATCH = 64
+BATCH = 128
 EXTRA = 300
 """Unconstrained, a tree may have so many tokens more than its sentence (6.3)."""
 
@@ -254,25 +254,33 @@ BASELINES: dict[str, Callable[[Trees], list[Tree]]] = {
 # ---- the record --------------------------------------------------------------------------------
 
 
-def measured(training: Training, average: Path, trees: Trees, out: Path) -> dict[str, Any]:
-    """A training's scores, with its own source and another's, free and constrained."""
-    parser, found = Parser(training, average), {}
+def measured(training: Training, average: Path, trees: Trees) -> dict[str, Any]:
+    """A training's scores, with its own source and another's, free and constrained.
+
+    They are kept beside what was written, until the training goes on.
+    """
+    run, kept = training.run, training.run / "parsed.json"
+    finished, env, found = (read_json(path) for path in (run / FINISHED, run / "env.json", kept))
+    if found.get("updates") == finished["num_updates"]:
+        return found
+    parser, parsers = Parser(training, average), {}
     for (whose, other), (how, constrained) in product(SOURCES.items(), SEARCHES.items()):
+        name = f"{whose} source, {how}"
         written = parser.parses("test", other, constrained)
-        text = "".join(" ".join(tokens) + "\n" for tokens in written)
-        file = out / f"{training.run.name}.{stem(f'{whose} {how}')}.trees.gz"
-        file.write_bytes(gzip.compress(text.encode(), mtime=0))
+        write_lines(run / f"{stem(name)}.trees", map(" ".join, written))
         parses, repaired = as_trees(written, trees["test"])
-        found[f"{whose} source, {how}"] = {**scores(trees["test"], parses), "repaired": repaired}
-    finished, env = (read_json(training.run / name) for name in (FINISHED, "env.json"))
-    return {
-        "run": str(training.run),
-        "parsers": found,
+        parsers[name] = {**scores(trees["test"], parses), "repaired": repaired}
+    found = {
+        "run": str(run),
+        "parsers": parsers,
         "nll": {whose: parser.nll("valid", other) for whose, other in SOURCES.items()},
         "updates": finished["num_updates"],
         "cpu": env["cpu"],
         "commit": env["commit"],
     }
+    with atomic_write(kept) as stream:
+        json.dump(found, stream, indent=1)
+    return found
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
@@ -332,21 +340,25 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     trees = {split: read_trees(args.trees / name) for split, name in FILES.items()}
     table = read_table("parsing", args.row, FILE)
-    if not args.record and ((code := train(table, trees)) or args.row):
+    if not args.record and (code := train(table, trees)):
         return code
-    facts = {**machine("cpu"), "command": "python -m benchmarks.parsing TREES"}
-    folder = args.out / record_name(facts, ["parsing"])
-    folder.mkdir(parents=True, exist_ok=True)
     done = {
-        row.name: {"runs": [measured(one, one.average(table.average), trees, folder)]}
+        row.name: {"runs": [measured(one, one.average(table.average), trees)]}
         for row in table.rows
         for one in trainings(table, row)
         if one.average(table.average).is_file()
     }
+    if args.row:
+        return 0
+    facts = {**machine("cpu"), "command": "python -m benchmarks.parsing TREES"}
     baselines = {name: scores(trees["test"], make(trees)) for name, make in BASELINES.items()}
     record = {"machine": facts, "table": "parsing", "expected": table.expected}
     record |= {"baselines": baselines, "rows": done}
     save(args.out, record, "Parsing 3,707 trees", lines_of(record))
+    for run in (Path(row["runs"][0]["run"]) for row in done.values()):
+        for path in run.glob("*.trees"):
+            folder = args.out / record_name(facts, ["parsing"])
+            pack(path, folder / f"{run.name}.{path.name}.gz")
     return 0
 
 
