@@ -67,6 +67,7 @@ FILES = {"train": "train.ptb.xz", "valid": "dev.ptb", "test": "test.ptb"}
 TARGET = "trees"
 LENGTHS = (20, 40)
 """F1 of the sentences with at most so many words."""
+GRAMMAR = "PCFG on gold tags"
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
 BATCH = 128
@@ -247,7 +248,7 @@ def counted(trees: Trees) -> list[Tree]:
 BASELINES: dict[str, Callable[[Trees], list[Tree]]] = {
     "right-branching": right_branching,
     "a training tree of that length": same_length,
-    "PCFG on gold tags": counted,
+    GRAMMAR: counted,
 }
 
 
@@ -283,6 +284,30 @@ def measured(training: Training, average: Path, trees: Trees) -> dict[str, Any]:
     return found
 
 
+def by_count(run: Path, gold: Sequence[Tree], counted: Sequence[Tree]) -> dict[str, Any]:
+    """F1 of short sentences with as many leaves, written freely, as words; and of the others.
+
+    Args:
+        run: the folder of a run whose trees are written
+        gold: the right trees
+        counted: the PCFG's
+    """
+    written = [line.split() for line in read_lines(run / f"{stem('own source, free')}.trees")]
+    parses, _ = as_trees(written, gold)
+    right: list[Any] = []
+    wrong: list[Any] = []
+    for tokens, *trees in zip(written, gold, parses, counted, strict=True):
+        leaves, words = sum(token[0] not in "()" for token in tokens), len(trees[0].words)
+        if words <= LENGTHS[0]:
+            (right if leaves == words else wrong).append(trees)
+    found = {}
+    for name, chosen in (("as many", right), ("more or fewer", wrong)):
+        golds, *both = map(list, zip(*chosen, strict=True))
+        ours, theirs = (scores(golds, each)["f1"] for each in both)
+        found[name] = {"sentences": len(golds), "ours": ours, "PCFG": theirs}
+    return found
+
+
 def lines_of(record: dict[str, Any]) -> list[str]:
     """Each parser's F1, by length, in Markdown; then each training's nll."""
     runs = {name: row["runs"][0] for name, row in record["rows"].items()}
@@ -302,10 +327,23 @@ def lines_of(record: dict[str, Any]) -> list[str]:
         for name, run in runs.items()
     ]
     heads = [f"opening brackets, {whose} source, bits" for whose in SOURCES]
+    split = [
+        [
+            name,
+            count,
+            *(format(figure, "g" if key == "sentences" else ".1f") for key, figure in one.items()),
+        ]
+        for name, counts in record["by_count"].items()
+        for count, one in counts.items()
+    ]
     return [
         *rows(["parser", *columns, "complete match, %", "repaired to trees"], scored),
         "",
         *rows(["source", "updates", *heads], bits),
+        "",
+        f"Sentences of at most {LENGTHS[0]} words, by the leaves of what is written freely:",
+        "",
+        *rows(["source", "leaves", "sentences", "F1, ours", "PCFG"], split),
     ]
 
 
@@ -351,9 +389,13 @@ def main(arguments: Sequence[str]) -> int:
     if args.row:
         return 0
     facts = {**machine("cpu"), "command": "python -m benchmarks.parsing TREES"}
-    baselines = {name: scores(trees["test"], make(trees)) for name, make in BASELINES.items()}
-    record = {"machine": facts, "table": "parsing", "expected": table.expected}
-    record |= {"baselines": baselines, "rows": done}
+    gold, parses = trees["test"], {name: make(trees) for name, make in BASELINES.items()}
+    record = {"machine": facts, "table": "parsing", "expected": table.expected, "rows": done}
+    record["baselines"] = {name: scores(gold, found) for name, found in parses.items()}
+    record["by_count"] = {
+        name: by_count(Path(row["runs"][0]["run"]), gold, parses[GRAMMAR])
+        for name, row in done.items()
+    }
     save(args.out, record, "Parsing 3,707 trees", lines_of(record))
     for run in (Path(row["runs"][0]["run"]) for row in done.values()):
         for path in run.glob("*.trees"):
