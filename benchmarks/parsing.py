@@ -39,7 +39,7 @@ import torch
 from benchmarks import pcfg
 from benchmarks.heads import rows
 from benchmarks.machine import machine
-from benchmarks.parsing_search import Brackets, PartialTree, greedy
+from benchmarks.parsing_search import Brackets, PartialTree, batches, greedy, padded
 from benchmarks.run import RESULTS, record_name
 from benchmarks.small_table import pack, save
 from vaswani.common.files import atomic_write, read_json
@@ -60,7 +60,7 @@ from vaswani.paper.small_tables import (
 )
 from vaswani.scoring.evalb import compare_all, summary
 from vaswani_transformer import Vocabulary
-from vaswani_transformer.vocabulary import EOS, PAD
+from vaswani_transformer.vocabulary import EOS
 
 FILE = Path(__file__).with_suffix(".yaml")
 FILES = {"train": "train.ptb.xz", "valid": "dev.ptb", "test": "test.ptb"}
@@ -70,7 +70,6 @@ LENGTHS = (20, 40)
 GRAMMAR = "PCFG on gold tags"
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
-BATCH = 128
 EXTRA = 300
 """Unconstrained, a tree may have so many tokens more than its sentence (6.3)."""
 
@@ -188,18 +187,6 @@ class Parser:
             nats = torch.nn.functional.cross_entropy(logits.mT, target, reduction="none")
             bits.append(nats[torch.isin(target, opening)] / math.log(2))
         return float(torch.cat(bits).mean())
-
-
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """The numbers of the sentences, those of like lengths together."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-
-
-def padded(rows: Sequence[list[int]]) -> torch.Tensor:
-    """Rows of different lengths as one tensor."""
-    tensors = [torch.tensor(row) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
 
 
 # ---- scores ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.vocabulary import EOS, PAD, SPECIAL, Vocabulary
 
+BATCH = 128
 MOST_IN_A_ROW = 8
 """Opening brackets; the trees of the training have at most 6."""
 FILLER = "madeupword"
@@ -101,3 +102,15 @@ def greedy(
             if paths and not ended[row]:
                 paths[row].add(token)
     return [row[: row.index(EOS)] if EOS in row else row for row in written]
+
+
+def batches(lengths: Sequence[int]) -> list[list[int]]:
+    """The numbers of the sentences, those of like lengths together."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+
+
+def padded(rows: Sequence[list[int]]) -> torch.Tensor:
+    """Rows of different lengths as one tensor."""
+    tensors = [torch.tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
