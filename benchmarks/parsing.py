@@ -343,8 +343,8 @@ def train(table: Table, trees: Trees) -> int:
             prepare(Path(task.data).parent, trees, task.source_lang)
         refuse_other_training(table._replace(rows=[row]))
         commands = [] if training.done else [training.command]
-        if not training.average(table.average).is_file():
-            commands.append(["average", str(training.run), "--last", str(table.average)])
+        if not training.average(row.average).is_file():
+            commands.append(["average", str(training.run), "--last", str(row.average)])
         if code := run_commands(commands):
             return code
     return 0
@@ -368,10 +368,10 @@ def main(arguments: Sequence[str]) -> int:
     if not args.record and (code := train(table, trees)):
         return code
     done = {
-        row.name: {"runs": [measured(one, one.average(table.average), trees)]}
+        row.name: {"runs": [measured(one, one.average(row.average), trees)]}
         for row in table.rows
         for one in trainings(table, row)
-        if one.average(table.average).is_file()
+        if one.average(row.average).is_file()
     }
     if args.row:
         return 0
