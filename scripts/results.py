@@ -20,7 +20,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import neighbours, recall, small_table  # noqa: E402
+from benchmarks import neighbours, parsing, recall, small_table  # noqa: E402
 from benchmarks.bugs import put  # noqa: E402
 from vaswani.paper import table1  # noqa: E402
 
@@ -32,7 +32,7 @@ PAGES = {
     "docs/results.md": ("table 1", "table 2", "small", "table 2, demo",
                         "table 2, Multi30k", "table 2, Tatoeba", "equal updates",
                         "table 3", "table 3, Multi30k", "table 4", "table 4, open trees",
-                        "neighbours", "recall"),
+                        "parsing", "neighbours", "recall"),
     "README.md": ("systems",),
 }  # fmt: skip
 
@@ -149,6 +149,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "table 3, Multi30k": lambda: from_record("table 3, Multi30k", small_table.lines_of),
     "table 4": table_4,
     "table 4, open trees": open_trees,
+    "parsing": lambda: from_record("parsing", parsing.lines_of),
     "neighbours": lambda: from_record("neighbours", neighbours.lines_of),
     "recall": lambda: from_record("recall", recall.lines_of),
 }
