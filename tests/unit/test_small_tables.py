@@ -149,7 +149,7 @@ def test_a_run_of_another_text_or_seed_is_refused(row: Training) -> None:
 
 def test_a_rate_may_have_its_own_warm_up(row: Training, monkeypatch: Any) -> None:
     whole = {"base": "small", "change": [], "average": 2, "rate_updates": 4}
-    rows = {"ours": {"rates": {0.002: 20, 0.004: 40}}}
+    rows = {"ours": {"rates": [[0.002, 20], [0.004, 40]]}}
     write_yaml("pairs", {**whole, "table2": {"expected": "", "rows": rows}})
     table = read_table("table2", path=Path("configs/pairs.yaml"))
     short = small_tables.rate_trainings(table, table.rows[0])[0.004]

@@ -127,7 +127,7 @@ def read_table(name: str, only: str | None = None, path: Path | None = None) -> 
             row.get("base", whole["base"]),
             [*changes, *row.get("change", [])],
             int(row.get("seeds", 1)),
-            rate_changes(row.get("rates", {})),
+            rate_changes(row.get("rates", [])),
             row.get("paper", key),
             row.get("average", section["average"]),
         )
@@ -141,12 +141,13 @@ def read_table(name: str, only: str | None = None, path: Path | None = None) -> 
     return Table(name, chosen, section["expected"], section["rate_updates"])
 
 
-def rate_changes(rates: list[float] | dict[float, int]) -> dict[float, list[str]]:
-    """Learning rates of a row, or rates with their warm-up in updates → what each changes."""
-    changes = {float(rate): [f"optimization.lr=[{rate:g}]"] for rate in rates}
-    if isinstance(rates, dict):
-        for rate, updates in rates.items():
-            changes[rate].append(f"lr_scheduler.warmup_updates={updates}")
+def rate_changes(rates: list[float | list[float]]) -> dict[float, list[str]]:
+    """Learning rates of a row, or pairs of one and its warm-up in updates → what each changes."""
+    changes = {}
+    for entry in rates:
+        rate, *updates = entry if isinstance(entry, list) else [entry]
+        warm_up = [f"lr_scheduler.warmup_updates={number}" for number in updates]
+        changes[float(rate)] = [f"optimization.lr=[{rate:g}]", *warm_up]
     return changes
 
 
