@@ -363,6 +363,8 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     torch.set_num_threads(1)
+    if missing := [name for name in FILES.values() if not (args.trees / name).is_file()]:
+        options.error(f"{args.trees} has no {', '.join(missing)}")
     trees = {split: read_trees(args.trees / name) for split, name in FILES.items()}
     table = read_table("parsing", args.row, FILE)
     if not args.record and (code := train(table, trees)):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
     "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 13_900),
-    "tools": (("benchmarks", "scripts", "examples"), 7_520),
+    "tools": (("benchmarks", "scripts", "examples"), 7_500),
     "tests": (("tests",), 11_990),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
