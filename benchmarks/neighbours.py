@@ -27,8 +27,7 @@ from typing import Any
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS
-from benchmarks.small_table import save
-from benchmarks.table import STUDENT
+from benchmarks.small_table import mean, save
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.data.text import read_lines
@@ -124,16 +123,6 @@ def failures(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def with_interval(values: Sequence[float], form: str) -> str:
-    """The mean with its 95 % interval, and each seed's value in brackets."""
-    text = format(statistics.mean(values), form)
-    if len(values) > 1:
-        width = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
-        text += f" ± {width:{form}}"
-    each = ", ".join(format(value, "g") for value in values)
-    return f"{text} ({each})" if len(values) > 1 else f"{text} (one seed)"
-
-
 def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown."""
     first = next(iter(record["rows"].values()))["runs"][0]
@@ -142,9 +131,9 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
-        cells = [name, with_interval([run["bleu_tokenised"] for run in runs], ".2f")]
+        cells = [name, mean([run["bleu_tokenised"] for run in runs])]
         for key in ("wrong_equal", "wrong_others"):
-            cells.append(with_interval([len(run[key]) for run in runs], ".1f"))
+            cells.append(mean([len(run[key]) for run in runs], ".1f"))
         near = [
             run["between_neighbours"] / run["between_words"]
             for run in runs

@@ -322,7 +322,7 @@ def lines_of(record: dict[str, Any]) -> list[str]:
         when = ", ".join(str(run["updates to 90 %"] or "never") for run in runs)
         cells = [system, f"{runs[0]['parameters']:,}", f"{runs[0]['floats']['64']:,}", when]
         for k in ASKED:
-            cells.append(mean([run["accuracy"] for run in runs], str(k), ".1f"))
+            cells.append(mean([run["accuracy"][str(k)] for run in runs], ".1f"))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -31,7 +31,7 @@ import json
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -156,33 +156,37 @@ def measure(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
     return {"expected": table.expected, "operations_per_second": speed, "rows": rows}
 
 
-def mean(runs: Iterable[dict[str, Any]], key: str, form: str = ".2f") -> str:
-    """A figure over the seeds, with the lowest and the highest if they differ."""
-    values = [run[key] for run in runs if key in run]
+def mean(values: Sequence[float], form: str = ".2f") -> str:
+    """Of one figure over the seeds: from three on with its 95 % interval; each seed's in brackets.
+
+    Table 3 pools the variance of its rows (``half_width``); this interval is of one row alone.
+    """
     if not values:
         return "–"
     text = format(statistics.mean(values), form)
-    low, high = format(min(values), form), format(max(values), form)
-    if low != high:
-        text += f" ({low} to {high})"
-    return text
+    each = [format(value, form).removesuffix(".0") for value in values]
+    if len(values) > 2:
+        width = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
+        text += f" ± {width:{form}}"
+    return f"{text} ({', '.join(each)})" if len(set(each)) > 1 else text
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown; for Table 3, what each row changes as a second one."""
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
-    more = ["exactly right, %", "numbers right, %"] if demo else []
+    right = ["exactly_right", "numbers_right"] if demo else []
     counts = [key for key in PARAMETERS if all(key in row for row in record["rows"].values())]
-    columns = ["system", *counts, "seeds", "BLEU", "chrF", *more]
+    columns = ["system", *counts, "seeds", "BLEU", "chrF"]
+    columns += [f"{key.replace('_', ' ')}, %" for key in right]
     columns += ["operations counted", "by the paper's rule", "CPU minutes of the passes"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
         minutes = statistics.mean(run["processor_seconds"] for run in runs) / 60
         cells = [name, *(f"{row[key]:,}" for key in counts), str(len(runs))]
-        cells += [mean(runs, "bleu"), mean(runs, "chrf")]
-        cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
-        cells += [mean(runs[:1], "operations", ".1e"), mean(runs[:1], "operations_by_rule", ".1e")]
+        cells += [mean([run[key] for run in runs]) for key in ("bleu", "chrf")]
+        cells += [mean([run[key] for run in runs], ".1f") for key in right]
+        cells += [f"{runs[0][key]:.1e}" for key in ("operations", "operations_by_rule")]
         lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
     differences = contrasts(record) if record["table"] == "table3" else []
     return [*lines, "", *differences] if differences else lines

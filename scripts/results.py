@@ -112,7 +112,7 @@ def systems() -> str:
             [
                 name,
                 *(
-                    small_table.mean(row["runs"], "bleu", ".2f")
+                    small_table.mean([run["bleu"] for run in row["runs"]])
                     for row in (first, second, everyday["rows"].get(name, {"runs": []}))
                 ),
             ]

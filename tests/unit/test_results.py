@@ -151,8 +151,9 @@ def test_wrong_sentences_are_counted_by_equal_neighbours(tmp_path: Path) -> None
 
 def test_intervals_over_seeds_are_students() -> None:
     """For 1, 2, 3: a deviation of 1, t = 4.303 with two degrees of freedom."""
-    assert neighbours.with_interval([1, 2, 3], ".2f") == "2.00 ± 2.48 (1, 2, 3)"
-    assert neighbours.with_interval([4], ".1f") == "4.0 (one seed)"
+    assert small_table.mean([1, 2, 3]) == "2.00 ± 2.48 (1.00, 2.00, 3.00)"
+    assert small_table.mean([1, 2], ".0f") == "2 (1, 2)"
+    assert small_table.mean([4], ".1f") == "4.0"
 
 
 def test_operations_are_counted_where_torch_does_not_see_them() -> None:
