@@ -157,7 +157,7 @@ def measure(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean(values: Sequence[float], form: str = ".2f") -> str:
-    """Of one figure over the seeds: from three on with its 95 % interval; each seed's in brackets.
+    """A figure's mean over the seeds, from three on with its 95 % interval, and each in brackets.
 
     Table 3 pools the variance of its rows (``half_width``); this interval is of one row alone.
     """
