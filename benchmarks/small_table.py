@@ -59,7 +59,9 @@ from vaswani.paper.small_tables import (
     rate_trainings,
     read_table,
     results,
+    stem,
 )
+from vaswani.scoring.score_input import ScoreInput, read_aligned
 
 ROOT = Path(__file__).parents[1]
 TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
@@ -93,39 +95,51 @@ def short_trainings(table: Table, row: Row) -> list[dict[str, Any]]:
     ]
 
 
-def bootstrapped(table: Table) -> dict[str, dict[str, float]]:
-    """Each run's 95 % intervals, and p of its difference from the first row's of the same seed."""
-    first, *others = ([Path(one.run) for one in results(table, row)] for row in table.rows)
+def bootstrapped(table: Table, earlier: Path | None = None) -> dict[str, dict[str, float]]:
+    """Each run's 95 % intervals, and p of its difference from the first row's of the same seed.
+
+    The first row's translations are those of the ``earlier`` record where its run is not here.
+    """
+    first, *others = table.rows
+    here = {one.run for one in results(table, first)}
     found: dict[str, dict[str, float]] = {}
-    for run in (run for row in others for run in row):
-        seed = run.name.rpartition("_")[2]
-        for usual in (usual for usual in first if usual.name.endswith(f"_{seed}")):
-            compared = score.compare(
-                *(score.input_of_run(str(one), "test") for one in (run, usual))
-            )
-            # text that was prepared as tokens has no other BLEU
-            metrics = compared["metrics"]
-            bleu, chrf = metrics.get("bleu") or metrics["bleu_tokenised"], metrics["chrf"]
-            found[str(usual)] = {
-                "bleu_interval": bleu["other_interval"],
-                "chrf_interval": chrf["other_interval"],
-            }
-            found[str(run)] = {
-                "bleu_interval": bleu["interval"],
-                "chrf_interval": chrf["interval"],
-                "bleu_p": bleu["p"],
-                "chrf_p": chrf["p"],
-            }
+    for run in (Path(one.run) for row in others for one in results(table, row)):
+        usual = run.with_name(f"{stem(first.name)}_{run.name.rpartition('_')[2]}")
+        system = score.input_of_run(str(run), "test")
+        hypotheses, references = system.main.files
+        recorded = earlier / f"{usual.name}.{hypotheses.name}.gz" if earlier else None
+        if str(usual) in here:
+            other = score.input_of_run(str(usual), "test")
+        elif recorded and recorded.is_file():
+            said = read_aligned(recorded, references)
+            other = ScoreInput(recorded, *((said, None) if system.text else (None, said)))
+        else:
+            continue
+        metrics = score.compare(system, other)["metrics"]
+        # text that was prepared as tokens has no other BLEU
+        bleu, chrf = metrics.get("bleu") or metrics["bleu_tokenised"], metrics["chrf"]
+        found[str(usual)] = {
+            "bleu_interval": bleu["other_interval"],
+            "chrf_interval": chrf["other_interval"],
+        }
+        found[str(run)] = {
+            "bleu_interval": bleu["interval"],
+            "chrf_interval": chrf["interval"],
+            "bleu_p": bleu["p"],
+            "chrf_p": chrf["p"],
+        }
     return found
 
 
-def measure(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
+def measure(table: Table, earlier: dict[str, Any], folder: Path | None = None) -> dict[str, Any]:
     """Each row's runs with their costs, after those of the rows of an ``earlier`` record.
+
+    Its folder has the translations of the first row, if that row's runs are not here.
 
     Raises:
         UserError: no row is scored.
     """
-    speed, compared = sustained(), bootstrapped(table)
+    speed, compared = sustained(), bootstrapped(table, folder)
     rows: dict[str, Any] = {}
     for row in table.rows:
         found = earlier.get(row.name, {"paper": row.paper, "runs": []})
@@ -384,7 +398,7 @@ def main(arguments: Sequence[str]) -> int:
         earlier = read_json(args.earlier / "record.json") if args.earlier else {}
         if args.earlier and earlier.get("table") != args.table:
             raise UserError(f"{args.earlier} is not the folder of a record of {args.table}")
-        found = measure(read_table(args.table), earlier.get("rows", {}))
+        found = measure(read_table(args.table), earlier.get("rows", {}), args.earlier)
     except UserError as error:
         print(f"small_table: {error}", file=sys.stderr)
         return 1
