@@ -12,17 +12,15 @@ Beside what the command itself reports stand
   the processor's own seconds for these passes (the column "CPU minutes of the passes": without
   optimizer, validation and loading), times what one core does in the best of several products of
   square matrices;
-- on the demo's text, as ``demo_report.py`` counts them, sentences exactly right and numbers
-  right: none of these numbers is in the training text;
+- on the demo's text, sentences exactly right and numbers right, as ``demo_report.py`` counts them;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
   that chose the learning rates;
 - for Table 3, each row against the base, with a t-interval by the pooled variance of all rows'
   seeds, and the paper's against its base.
 
 The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
-each run's score, statistics and the translations that were scored. A table that is trained on
-several machines grows by ``--with FOLDER``, the record so far: its runs are taken over unless they
-are here.
+each run's score, statistics and the translations that were scored. ``--with FOLDER``, the record so
+far, adds its runs unless they are here: so a table can be trained on several machines.
 """
 
 import argparse
@@ -31,6 +29,7 @@ import json
 import shutil
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from math import log2
 from pathlib import Path
@@ -102,39 +101,30 @@ def bootstrapped(table: Table, earlier: Path | None = None) -> dict[str, dict[st
     """
     first, *others = table.rows
     here = {one.run for one in results(table, first)}
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     for run in (Path(one.run) for row in others for one in results(table, row)):
         usual = run.with_name(f"{stem(first.name)}_{run.name.rpartition('_')[2]}")
         system = score.input_of_run(str(run), "test")
         hypotheses, references = system.main.files
-        recorded = earlier / f"{usual.name}.{hypotheses.name}.gz" if earlier else None
+        recorded = (earlier or Path()) / f"{usual.name}.{hypotheses.name}.gz"
         if str(usual) in here:
             other = score.input_of_run(str(usual), "test")
-        elif recorded and recorded.is_file():
+        elif recorded.is_file():
             said = read_aligned(recorded, references)
             other = ScoreInput(recorded, *((said, None) if system.text else (None, said)))
         else:
             continue
         metrics = score.compare(system, other)["metrics"]
         # text that was prepared as tokens has no other BLEU
-        bleu, chrf = metrics.get("bleu") or metrics["bleu_tokenised"], metrics["chrf"]
-        found[str(usual)] = {
-            "bleu_interval": bleu["other_interval"],
-            "chrf_interval": chrf["other_interval"],
-        }
-        found[str(run)] = {
-            "bleu_interval": bleu["interval"],
-            "chrf_interval": chrf["interval"],
-            "bleu_p": bleu["p"],
-            "chrf_p": chrf["p"],
-        }
+        both = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"], "chrf": metrics["chrf"]}
+        for name, one in both.items():
+            found[str(usual)][f"{name}_interval"] = one["other_interval"]
+            found[str(run)] |= {f"{name}_interval": one["interval"], f"{name}_p": one["p"]}
     return found
 
 
 def measure(table: Table, earlier: dict[str, Any], folder: Path | None = None) -> dict[str, Any]:
-    """Each row's runs with their costs, after those of the rows of an ``earlier`` record.
-
-    Its folder has the translations of the first row, if that row's runs are not here.
+    """Each row's runs with their costs, after the rows of an ``earlier`` record, of ``folder``.
 
     Raises:
         UserError: no row is scored.
@@ -387,9 +377,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument(
-        "table", metavar="TABLE", choices=SMALL_TABLES, help=", ".join(SMALL_TABLES)
-    )
+    options.add_argument("table", choices=SMALL_TABLES)
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     options.add_argument("--with", metavar="FOLDER", type=Path, dest="earlier", help="see above")
     args = options.parse_args(arguments)
