@@ -10,17 +10,16 @@ Beside what the command itself reports stand
   position, and twice as many backward;
 - operations by the rule of the paper's Table 2, time × processors × what a processor sustains: here
   the processor's own seconds for these passes (the column "CPU minutes of the passes": without
-  optimizer, validation and loading), times what one core does in the best of several products of
-  square matrices;
+  optimizer, validation and loading), times what one core does in the best of several such products;
 - on the demo's text, sentences exactly right and numbers right, as ``demo_report.py`` counts them;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
   that chose the learning rates;
 - for Table 3, each row against the base, with a t-interval by the pooled variance of all rows'
   seeds, and the paper's against its base.
 
-The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
-each run's score, statistics and the translations that were scored. ``--with FOLDER``, the record so
-far, adds its runs unless they are here: so a table can be trained on several machines.
+The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of that name: record.json, and each
+run's score, statistics and translations. ``--with FOLDER``, the record so far, adds its runs unless
+they are here: so a table can be trained on several machines.
 """
 
 import argparse
@@ -106,12 +105,13 @@ def bootstrapped(table: Table, earlier: Path | None = None) -> dict[str, dict[st
         usual = run.with_name(f"{stem(first.name)}_{run.name.rpartition('_')[2]}")
         system = score.input_of_run(str(run), "test")
         hypotheses, references = system.main.files
-        recorded = (earlier or Path()) / f"{usual.name}.{hypotheses.name}.gz"
+        recorded = earlier and earlier / f"{usual.name}.{hypotheses.name}.gz"
         if str(usual) in here:
             other = score.input_of_run(str(usual), "test")
-        elif recorded.is_file():
+        elif recorded and recorded.is_file():
             said = read_aligned(recorded, references)
-            other = ScoreInput(recorded, *((said, None) if system.text else (None, said)))
+            text, tokens = (said, None) if system.text else (None, said)
+            other = ScoreInput(recorded, text, tokens)
         else:
             continue
         metrics = score.compare(system, other)["metrics"]
@@ -123,16 +123,19 @@ def bootstrapped(table: Table, earlier: Path | None = None) -> dict[str, dict[st
     return found
 
 
-def measure(table: Table, earlier: dict[str, Any], folder: Path | None = None) -> dict[str, Any]:
-    """Each row's runs with their costs, after the rows of an ``earlier`` record, of ``folder``.
+def measure(table: Table, earlier: Path | None = None) -> dict[str, Any]:
+    """Each row's runs with their costs, after those of the record in the folder ``earlier``.
 
     Raises:
-        UserError: no row is scored.
+        UserError: no row is scored, or the record is of another table.
     """
-    speed, compared = sustained(), bootstrapped(table, folder)
+    record = read_json(earlier / "record.json") if earlier else {}
+    if earlier and record.get("table") != table.name:
+        raise UserError(f"{earlier} is not the folder of a record of {table.name}")
+    speed, compared = sustained(), bootstrapped(table, earlier)
     rows: dict[str, Any] = {}
     for row in table.rows:
-        found = earlier.get(row.name, {"paper": row.paper, "runs": []})
+        found = record.get("rows", {}).get(row.name, {"paper": row.paper, "runs": []})
         runs = {run["run"]: run for run in found["runs"]}
         scored = results(table, row)
         if scored:
@@ -383,10 +386,7 @@ def main(arguments: Sequence[str]) -> int:
     args = options.parse_args(arguments)
     facts = {**machine("cpu"), "command": f"vaswani reproduce {args.table} --small"}
     try:
-        earlier = read_json(args.earlier / "record.json") if args.earlier else {}
-        if args.earlier and earlier.get("table") != args.table:
-            raise UserError(f"{args.earlier} is not the folder of a record of {args.table}")
-        found = measure(read_table(args.table), earlier.get("rows", {}), args.earlier)
+        found = measure(read_table(args.table), args.earlier)
     except UserError as error:
         print(f"small_table: {error}", file=sys.stderr)
         return 1

@@ -66,7 +66,8 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
     monkeypatch.setattr(small_table, "bootstrapped", lambda *_: {})
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
     known = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
-    record = small_table.measure(table, known)
+    write(tmp_path / "record.json", json.dumps({"table": "table2", "rows": known}))
+    record = small_table.measure(table, tmp_path)
     assert record["rows"]["theirs"] == theirs
     assert [(one["bleu"], one["cpu"]) for one in record["rows"]["ours"]["runs"]] == [
         (30.0, "old"),
