@@ -57,7 +57,6 @@ check: setup
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
-	@$(RUN) python scripts/code_lines.py --check
 	@$(RUN) lint-imports --no-cache
 
 bench: setup
