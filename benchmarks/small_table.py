@@ -12,7 +12,7 @@ Beside what the command itself reports stand
   the processor's own seconds for these passes (the column "CPU minutes of the passes": without
   optimizer, validation and loading), times what one core does in the best of several such products;
 - on the demo's text, sentences exactly right and numbers right, as ``demo_report.py`` counts them;
-- each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
+- each seed with its 95 % interval and p of its difference from the first row's, and the losses
   that chose the learning rates;
 - for Table 3, each row against the base, with a t-interval by the pooled variance of all rows'
   seeds, and the paper's against its base.
@@ -93,7 +93,7 @@ def short_trainings(table: Table, row: Row) -> list[dict[str, Any]]:
     ]
 
 
-def bootstrapped(table: Table, earlier: Path | None = None) -> dict[str, dict[str, float]]:
+def comparisons(table: Table, earlier: Path | None = None) -> dict[str, dict[str, float]]:
     """Each run's 95 % intervals, and p of its difference from the first row's of the same seed.
 
     The first row's translations are those of the ``earlier`` record where its run is not here.
@@ -132,7 +132,7 @@ def measure(table: Table, earlier: Path | None = None) -> dict[str, Any]:
     record = read_json(earlier / "record.json") if earlier else {}
     if earlier and record.get("table") != table.name:
         raise UserError(f"{earlier} is not the folder of a record of {table.name}")
-    speed, compared = sustained(), bootstrapped(table, earlier)
+    speed, compared = sustained(), comparisons(table, earlier)
     rows: dict[str, Any] = {}
     for row in table.rows:
         found = record.get("rows", {}).get(row.name, {"paper": row.paper, "runs": []})
@@ -211,7 +211,7 @@ def seed_lines(record: dict[str, Any]) -> list[str]:
             width = f" ± {run[f'{key}_interval']:.2f}" if f"{key}_interval" in run else ""
             cells += [f"{run[key]:.2f}{width}", str(run.get(f"{key}_p", "–"))]
         lines.append(f"| {' | '.join(cells)} | {run['perplexity']:.2f} |")
-    lines += ["", "p: paired bootstrap against the first row's translations, same seed."]
+    lines += ["", "p: two-sided, against the first row's translations, same seed."]
     for name, row in record["rows"].items():
         tried = [f"{one['rate']:g}: {one['perplexity']:.2f}" for one in row.get("rates", [])]
         if tried:

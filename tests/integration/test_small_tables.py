@@ -152,14 +152,14 @@ def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, cap
     assert stock.vaswani(*table) == 0 and len(commands) == 11, "all is done"
 
     one, other = (small_tables.results(read_table("table2"), row)[0].run for row in rows())
-    compared = small_table.bootstrapped(read_table("table2"))
+    compared = small_table.comparisons(read_table("table2"))
     assert set(compared[one]) == {"bleu_interval", "chrf_interval"}
     assert 0 < compared[other]["bleu_p"] <= 1
     name = Path(one).name
     small_table.pack(place / one / "eval" / "test.hyp", place / f"{name}.test.hyp.gz")
     (place / one).rename(place / name)
-    assert small_table.bootstrapped(read_table("table2")) == {}
-    assert small_table.bootstrapped(read_table("table2"), place) == compared
+    assert small_table.comparisons(read_table("table2")) == {}
+    assert small_table.comparisons(read_table("table2"), place) == compared
     (place / name).rename(place / one)
     tried = small_table.short_trainings(read_table("table2"), rows()[0])
     assert [training["rate"] for training in tried] == [0.001, 0.01]

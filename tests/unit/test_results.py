@@ -63,7 +63,7 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
     monkeypatch.setattr(small_table, "results", lambda _, row: [scored] * (row is rows[0]))
     monkeypatch.setattr(small_table, "cost_of", lambda _: (training_cost.Cost(2.0, 3.0, 1), {}))
     monkeypatch.setattr(small_table, "right_in", lambda _: {})
-    monkeypatch.setattr(small_table, "bootstrapped", lambda *_: {})
+    monkeypatch.setattr(small_table, "comparisons", lambda *_: {})
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
     known = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
     write(tmp_path / "record.json", json.dumps({"table": "table2", "rows": known}))

@@ -1,9 +1,11 @@
 """``vaswani score`` of files: which rows there are, what is refused, what is compared."""
 
 import json
+from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
+import sacrebleu
 
 from tests.files import write
 from tests.own_text import contents, sentence_of
@@ -155,7 +157,7 @@ def test_the_document_has_the_published_figures():
 
 
 def p_values(hypotheses, references, other, *options):
-    """Of the paired bootstrap, by measure."""
+    """Of the difference, by measure."""
     write(Path("other"), *other)
     found = score(hypotheses, references, "--compare", "other", *options)["comparison"]
     return [row["p"] for row in found["metrics"].values()]
@@ -173,6 +175,33 @@ def test_only_a_clearly_better_system_is_better():
     first, second = references.copy(), references.copy()
     first[3] = second[4] = "Der 3. Satz hat sieben andere Worte"  # chance decides the order
     assert all(p > 0.05 for p in p_values(first, references, second))
+
+
+def test_p_counts_differences_in_both_directions():
+    """As counted over all 2⁸ exchanges of the eight sentences in which the systems differ."""
+    references = [" ".join(f"w{n}{word}" for word in range(5 + n)) for n in range(20)]
+    first, second = references.copy(), references.copy()
+    mistakes = [(first, [1, 4, 9]), (second, [2, 3, 6, 11, 14])]
+    for system, lines in mistakes:
+        for line in lines:
+            system[line] = system[line].replace(f"w{line}2", "wrong")
+    differing = [line for line, ours in enumerate(first) if ours != second[line]]
+
+    def difference(exchanged):
+        """|BLEU of the first - of the second| once these sentences are exchanged."""
+        systems = [first.copy(), second.copy()]
+        for line in exchanged:
+            systems[0][line], systems[1][line] = second[line], first[line]
+        ours, others = (sacrebleu.corpus_bleu(system, [references]).score for system in systems)
+        return abs(ours - others)
+
+    observed = difference([])
+    subsets = chain.from_iterable(combinations(differing, n) for n in range(9))
+    more_extreme = sum(difference(subset) > observed + 1e-9 for subset in subsets)
+    assert 0.2 < more_extreme / 256 < 0.8
+    bleu_p, _ = p_values(first, references, second)
+    # 10,000 trials: four standard deviations; the few subsets that tie by rounding
+    assert bleu_p == pytest.approx(more_extreme / 256, abs=0.03)
 
 
 # ---- text without spaces ----------------------------------------------------------------------

@@ -56,7 +56,8 @@ class Options:
     )
     tokenised: bool = option(False, "the files are already tokenised")
     compare: str | None = option(
-        metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
+        metavar="OTHER",
+        help="another file of hypotheses, or another run: do they differ significantly?",
     )
     json: str | None = option(metavar="FILE", help="where to write the numbers")
 
@@ -260,7 +261,7 @@ def remark(rows: dict[str, bleu.ScoreRow]) -> str:
 
 
 def compare(system: ScoreInput, other: ScoreInput) -> dict[str, Any]:
-    """The paired bootstrap of this system and another.
+    """Whether this system and another differ significantly.
 
     Raises:
         UserError: the other system has different references.
@@ -281,7 +282,7 @@ def comparison_table(comparison: dict[str, Any]) -> list[str]:
     """The comparison as lines to print."""
     lines = [
         "",
-        f"paired bootstrap, {comparison['resamples']:,} resamples, seed {comparison['seed']}; "
+        f"{comparison['test']}, {comparison['trials']:,} trials, seed {comparison['seed']}; "
         f"other: {comparison['with']}",
         f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
     ]

@@ -8,7 +8,7 @@ docs/scoring.md says which figure is which.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vaswani.common.errors import UserError
@@ -216,13 +216,16 @@ def sacrebleu_rows(
 def compare(
     metrics: dict[str, Any], this: list[str], other: list[str], references: list[str]
 ) -> dict[str, Any]:
-    """Whether one system is better than another: scores, 95% intervals and p of a paired bootstrap.
+    """Whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
-    Sentences are drawn with replacement, the same for both systems; p is the share of draws whose
-    difference is further from the mean difference than the observed one (Koehn, 2004). A small p
-    says that another test set of the same kind would hardly reverse the order.
+    p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'
+    translations of a sentence are exchanged or not, at random, and p is the share of trials whose
+    absolute difference exceeds the observed one. It assumes that one training of each system is
+    compared: that other seeds would give the same order, it does not say. (sacreBLEU's paired
+    bootstrap counts differences in one direction, so its p is about half of this.)
 
-    sacreBLEU's own defaults: 1,000 resamples, seed 12345 or $SACREBLEU_SEED.
+    The intervals are by bootstrap. sacreBLEU's own defaults: 10,000 trials, 1,000 resamples, seed
+    12345 or $SACREBLEU_SEED.
 
     Args:
         metrics: sacreBLEU's objects, by the keys to use in the result
@@ -230,14 +233,16 @@ def compare(
     """
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest([("this", this), ("other", other)], metrics, [references], test_type="bs")
+    systems: list[tuple[str, Sequence[str]]] = [("this", this), ("other", other)]
+    # 0: the default number of resamples for the intervals
+    test = PairedTest(systems, metrics, [references], test_type="ar", n_ar_confidence=0)
     signatures, scores = test()
     rows = {}
     # results come under sacreBLEU's metric names, in the order of ``metrics``
     for key, name in zip(metrics, test.metrics, strict=True):
         results: list[Any] = list(scores[name])
         first, second = results
-        # equal scores differ by 0, and no draw differs by less; sacreBLEU counts only draws that
+        # equal scores differ by 0, and every trial by 0 or more; sacreBLEU counts only trials that
         # differ by more, so two equal systems would get its smallest p
         p = 1.0 if first.score == second.score else second.p_value
         rows[key] = {
@@ -248,5 +253,10 @@ def compare(
             "p": round(p, 4),
             "signature": str(signatures[name]),
         }
-    seed = signatures[name].info["seed"]
-    return {"resamples": test.n_samples, "seed": seed, "metrics": rows}
+    return {
+        "test": "paired approximate randomisation, two-sided",
+        "trials": test.n_samples,
+        "resamples": test.n_ar_confidence,
+        "seed": signatures[name].info["seed"],
+        "metrics": rows,
+    }
