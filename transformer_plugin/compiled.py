@@ -1,4 +1,4 @@
-"""``--compile``: each layer's training pass as one graph of torch.compile."""
+"""``--compile``: each layer's training pass as a graph of torch.compile; on a GPU also the loss."""
 
 import logging
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vaswani_transformer.fast.compiled_loss import compiled_loss
 from vaswani_transformer.layers import DecoderLayer, EncoderLayer
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ COMPILED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def compile_layers(model: nn.Module) -> list[nn.Module]:
-    """Let the layers be compiled in their first training pass, which then takes a minute or more.
+def compile_parts(model: Any) -> list[nn.Module]:
+    """Let layers and loss be compiled in the first training pass, which takes a minute or more.
 
     If torch.compile does not work here, a warning says so, and nothing is compiled.
 
@@ -61,4 +62,5 @@ def compile_layers(model: nn.Module) -> list[nn.Module]:
     layers = [module for module in model.modules() if type(module) in COMPILED]
     for layer in layers:
         layer.__class__ = COMPILED[type(layer)]
+    model.decoder.projected_loss = compiled_loss
     return layers

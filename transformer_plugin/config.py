@@ -73,7 +73,9 @@ class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
         "fp32", "bf16: matrix products under autocast; weights, softmax, norms and loss stay fp32"
     )
     compile: bool = option(
-        False, "apply torch.compile to each layer, for batches of any shape (slower on a CPU)"
+        False,
+        "apply torch.compile to each layer and, on a GPU, to the loss, for batches of any shape "
+        "(slower on a CPU)",
     )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")

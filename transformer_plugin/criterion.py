@@ -16,7 +16,6 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.loss import LossSums, label_smoothed_loss
 
 from .checks import check_label_smoothing
@@ -121,6 +120,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         then sees that the matrix is used, and no [B, T, V] tensor leaves the model.
         """
         target = sample["target"].reshape(-1)
+        projected_loss = model.decoder.projected_loss
         # Before the model runs. A GPU need not be asked for N if it is known that ntokens is N.
         known = target.device.type != "cpu" and counts_target_tokens(self.task)
         token_rows = places(

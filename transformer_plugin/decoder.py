@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.decoder import Decoder
 from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
+from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.fast.linear import FastLinear
 from vaswani_transformer.layers import DecoderLayer
 from vaswani_transformer.loss import accumulation_dtype
@@ -35,6 +36,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         embedding: of target tokens and positions
         output_projection: D → V
     """
+
+    projected_loss = staticmethod(projected_loss)
+    """The loss from features and the output matrix; ``--compile`` sets another form."""
 
     def __init__(
         self,

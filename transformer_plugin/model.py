@@ -15,7 +15,7 @@ from vaswani_transformer.transformer import (
 
 from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
-from .compiled import compile_layers
+from .compiled import compile_parts
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -61,7 +61,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         )
         model = cls(cfg, encoder, decoder)
         initialise(model, str(cfg.init))
-        compiled = compile_layers(model) if cfg.compile else []
+        compiled = compile_parts(model) if cfg.compile else []
         if str(cfg.attention_impl) != "readable":
             use_fast_kernels(model, compiled)
         return model

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from tests.rounding import rounding
-from vaswani_transformer.fast import chunked_loss
+from vaswani_transformer.fast import chunked_loss, compiled_loss
 from vaswani_transformer.fast.chunked_loss import projected_loss
+from vaswani_transformer.fast.compiled_loss import loss_by_graph, loss_of_logits
 from vaswani_transformer.fast.processor import OTHER_CPU
 from vaswani_transformer.loss import label_smoothed_loss
 
@@ -193,3 +194,106 @@ def test_no_row_of_logits_is_kept(grad: bool, monkeypatch: Any) -> None:
     assert sums.loss.requires_grad is grad
     expected = by_formula(features, weight, target, 0.1)
     torch.testing.assert_close(sums.loss.detach().double(), expected["loss"], rtol=1e-6, atol=0)
+
+
+# ---- by torch.compile, on a GPU ----------------------------------------------------------------
+
+
+@pytest.fixture
+def _not_compiled(monkeypatch: Any) -> None:
+    """The function that would be compiled, as it is."""
+    monkeypatch.setattr(compiled_loss, "compiled_loss_of_logits", lambda: loss_of_logits)
+
+
+def graph_sums(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
+    """As ``by_rows``; the right ones are not counted."""
+    sums = loss_by_graph(features, weight, target, epsilon)
+    (sums.loss * 0.5).backward()
+    assert not sums.nll.requires_grad
+    found = result(*sums, features, weight)
+    assert int(found.pop("correct")) == 0
+    return found
+
+
+def check_graph(given: tuple[Any, ...], epsilon: float) -> None:
+    """As :func:`check`; log Z multiplied by V is one more term of that size for each class."""
+    expected, found = by_formula(*given, epsilon), graph_sums(*given, epsilon)
+    features, weight, target = given
+    terms = sum(weight.shape) + len(target)
+    tolerance = 2 * rounding(weight.dtype, terms, (features @ weight.t()).abs().max().item())
+    for name, tensor in found.items():
+        error = (tensor.double() - expected[name]).abs().max()
+        assert error <= tolerance * expected[name].abs().max(), name
+
+
+@pytest.mark.paper("5.4")
+@pytest.mark.usefixtures("_not_compiled")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9, 0.999])
+@pytest.mark.parametrize("count", [1, 7, 8, 30])
+def test_the_loss_to_compile_is_the_formula(
+    count: int, epsilon: float, dtype: Any, monkeypatch: Any
+) -> None:
+    """In one part and in several, for an odd number of classes; ε beyond (V-1)/V, too."""
+    monkeypatch.setattr(compiled_loss, "ROWS", 8)
+    check_graph(inputs(count, dtype, classes=51), epsilon)
+
+
+@pytest.mark.usefixtures("_not_compiled")
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_the_loss_to_compile_keeps_two_digits_in_half_precision(half: torch.dtype) -> None:
+    """bfloat16 under autocast; float16 throughout, with fairseq's scale of the loss."""
+    autocast, scale = half == torch.bfloat16, 1.0 if half == torch.bfloat16 else 1024.0
+    dtype = torch.float32 if autocast else half
+    features, weight, target = inputs(600, dtype, width=64, classes=3001)
+    expected = by_formula(features, weight, target, 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        loss = loss_by_graph(features, weight, target, 0.1).loss
+    (loss * scale).backward()
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.double(), expected["loss"], rtol=1e-3, atol=0)
+    for tensor, name in ((features, "features"), (weight, "weight")):
+        assert tensor.grad.dtype == dtype
+        error = (0.5 * tensor.grad.double() / scale - expected[name]).norm()
+        assert error < 0.01 * expected[name].norm(), name
+
+
+class OnGpu(Tensor):
+    """Says that it is on a GPU."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda")
+
+
+def test_only_training_on_a_gpu_takes_the_compiled_loss(monkeypatch: Any) -> None:
+    """Not a CPU, no validation, and no batch of one token, which would be compiled for itself."""
+    monkeypatch.setattr(compiled_loss, "loss_by_graph", lambda *_: "compiled")
+    monkeypatch.setattr(compiled_loss, "projected_loss", lambda *_: "in chunks")
+    features, weight, target = inputs(5, torch.float32)
+    on_gpu = features.detach().as_subclass(OnGpu)
+
+    def form(features: Tensor, count: int = 5, count_correct: bool = False) -> Any:
+        return compiled_loss.compiled_loss(features, weight, target[:count], 0.1, count_correct)
+
+    assert form(on_gpu) == form(on_gpu, count=2) == "compiled"
+    assert form(features) == form(on_gpu, count_correct=True) == "in chunks"
+    assert form(on_gpu, count=1) == form(on_gpu, count=0) == "in chunks"
+    with torch.no_grad():
+        assert form(on_gpu) == "in chunks"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_compiled_loss_is_the_formula_for_any_number_of_tokens() -> None:
+    """One graph for all of them, in which V and D are constants."""
+    torch._dynamo.reset()
+    compiled_loss.compiled_loss_of_logits.cache_clear()
+    _, weight, _ = inputs(1, torch.float32, classes=51)
+    parameter = torch.nn.Parameter(weight.detach())
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for count in (7, 30, 64):
+        features, _, target = inputs(count, torch.float32, classes=51)
+        parameter.grad = None
+        check_graph((features, parameter, target), 0.1)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1

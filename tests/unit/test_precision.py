@@ -153,6 +153,8 @@ from tests.models import batch, small_model, task
 results = []
 for chosen in (False, True):
     model = small_model(compile=chosen).train()
+    if chosen:
+        print(model.decoder.projected_loss.__name__)
     source, previous, target = batch()
     for cut in (0, 1, 2):
         logits = model(source, None, previous[:, : previous.size(1) - cut])[0]
@@ -174,6 +176,7 @@ def test_compiled_layers(compiler, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "equal", done.stderr[-3000:]
+    loss = "projected_loss" if compiler == "missing" else "compiled_loss"
+    assert done.stdout.split() == [loss, "equal"], done.stderr[-3000:]
     if compiler == "missing":
         assert done.stderr.count("--compile: torch.compile fails here") == 1

@@ -12,7 +12,7 @@ from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import arithmetic
+from vaswani.planning import arithmetic, batching
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.batching import Batch
 from vaswani.planning.training_plan import disk
@@ -152,6 +152,20 @@ def test_memory_is_neither_underestimated_nor_doubled(
     # logits are there for a moment, so not among what is kept; the formula keeps their logarithms
     rows = 2 * 2 * longest if readable else 2 * 512
     assert used <= estimate - 4 * vocabulary * rows <= 2 * used
+
+
+@pytest.mark.parametrize(("compiled", "measured"), [(False, 11.0), (True, 12.2)])
+def test_memory_on_a_gpu_is_not_underestimated(compiled, measured):
+    """GB that an H200 reserved for the base model in bf16, 25,000 max-tokens, V 31,000."""
+    config = experiment_config(
+        CONFIGS / "wmt14_en_de_base.yaml", ["model.precision=bf16", f"model.compile={compiled}"]
+    )
+    use = batching.memory_use(config, gpus=1)
+    sizes = arithmetic.sizes_of(config.model, 31_000)
+    estimate = arithmetic.memory_bytes(sizes, 60_000_000, 25_000, use) / 1e9
+    assert measured < estimate < 1.5 * measured
+    shared = arithmetic.memory_bytes(sizes, 60_000_000, 25_000, batching.memory_use(config, gpus=8))
+    assert shared / 1e9 - estimate == pytest.approx(4 * 0.06)  # a second gradient, for DDP
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,10 @@ class MemoryUse:
     logits: bool = True
     #: how many rows that is
     loss_rows: int = 0
+    #: the loss is compiled: the logits of all tokens and their gradient, in the products' type
+    compiled_loss: bool = False
+    #: DDP's buckets: a second gradient of each parameter, in float32
+    gradient_buckets: bool = False
 
 
 def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
@@ -143,8 +147,11 @@ def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:
     """Memory of the loss, in float32, if logits are not kept.
 
     The logits and probabilities of some rows; and the gradient of the output matrix, which is
-    computed with them and copied once in the backward pass.
+    computed with them and copied once in the backward pass. If the loss is compiled, the logits of
+    all rows and their gradient.
     """
+    if use.compiled_loss:
+        return 2.0 * use.product_bytes * sizes.vocabulary * max_tokens
     if use.logits:
         return 0.0
     rows = min(max_tokens, use.loss_rows)
@@ -157,6 +164,7 @@ def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse)
     In bf16 there is a second copy of the matrices, in that type.
     """
     bytes_a_parameter = BYTES_A_PARAMETER + (use.product_bytes if use.product_bytes < 4 else 0)
+    bytes_a_parameter += 4 if use.gradient_buckets else 0
     fixed = RESERVED_BYTES + bytes_a_parameter * parameters
     batch = max_tokens * activation_bytes(sizes, use)
     return fixed + output_bytes(sizes, max_tokens, use) + batch

@@ -96,8 +96,8 @@ def count_parameters(config: Any, task: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def memory_use(config: Any) -> arithmetic.MemoryUse:
-    """How an update of an experiment uses a GPU's memory."""
+def memory_use(config: Any, gpus: int) -> arithmetic.MemoryUse:
+    """How an update of an experiment uses the memory of each of its GPUs."""
     from transformer_plugin.compat.scope import is_plugin_model
     from vaswani_transformer.fast.processor import choices_for
 
@@ -106,11 +106,15 @@ def memory_use(config: Any) -> arithmetic.MemoryUse:
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
     readable = plugin_model and config.model.attention_impl == "readable"
     plugin_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    from_features = plugin_model and plugin_loss and not readable
+    compiled_loss = from_features and bool(config.model.compile)
     return arithmetic.MemoryUse(
         product_bytes=2 if in_16_bits else 4,
         attention_weights=not plugin_model or readable,
-        logits=not (plugin_model and plugin_loss) or readable or bool(config.common.fp16),
+        logits=not from_features or (bool(config.common.fp16) and not compiled_loss),
         loss_rows=gpu.product_rows,
+        compiled_loss=compiled_loss,
+        gradient_buckets=gpus > 1,
     )
 
 

@@ -132,9 +132,9 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = batching.count_parameters(config, text.task)
-        most = batching.most_tokens(
-            sizes, parameters, batching.gpu_memory(conditions.gpus), batching.memory_use(config)
-        )
+        memory = batching.gpu_memory(conditions.gpus)
+        use = batching.memory_use(config, conditions.gpus)
+        most = batching.most_tokens(sizes, parameters, memory, use)
     batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
     experiment = new_model(conditions, batch, wanted)
     configured(experiment)

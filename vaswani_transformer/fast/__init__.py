@@ -5,6 +5,7 @@ and adds no parameter:
     dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
     attention.py     FastSelfAttention, FastCrossAttention: torch's fused kernels
     chunked_loss.py  the loss of loss.py, from features instead of logits
+    compiled_loss.py the same by torch.compile, on a GPU
     malloc.py        the allocator's defaults; no result changes
     processor.py     computes nothing; says which form is quick on which processor
 """
