@@ -18,6 +18,8 @@ from .transformer import Transformer, TransformerConfig
 from .vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, SUMS = "config.json", "model.safetensors", "SHA256SUMS"
+#: what config.json begins with
+FORMAT, VERSION = "vaswani-transformer", 1
 #: the matrices of source, target and output, which may be one (3.4)
 MATRICES = (
     "encoder.embedding.tokens.weight",
@@ -41,6 +43,28 @@ def check_sums(folder: Path, names: Iterable[str]) -> None:
                 f"{folder / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
                 "the folder again, or pack the model again"
             )
+
+
+def read_table(folder: Path) -> dict[str, Any]:
+    """What config.json says.
+
+    Raises:
+        ValueError: it is missing, was not written by ``vaswani pack``, or by another version of it.
+    """
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        table = None
+    version = table.get("format_version") if isinstance(table, dict) else None
+    if type(version) is not int or table.get("format") != FORMAT:
+        raise ValueError(f"{folder / CONFIG} is missing, damaged, or not written by 'vaswani pack'")
+    if version != VERSION:
+        advice = "get a newer one" if version > VERSION else "pack the model again"
+        raise ValueError(
+            f"{folder} is of format version {version}, but this vaswani-transformer reads version "
+            f"{VERSION}: {advice}"
+        )
+    return table
 
 
 def shared_matrices(architecture: Mapping[str, Any]) -> dict[str, str]:
@@ -97,12 +121,17 @@ def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """The model of a folder, in evaluation mode, and the vocabularies of source and target.
 
     Raises:
-        ValueError: the folder is of another version, or was altered.
+        ValueError: the folder is no packed model, of another version, altered, or a variant.
         OSError: a file is missing.
     """
     folder = Path(folder)
+    table = read_table(folder)
     check_sums(folder, [CONFIG, WEIGHTS])
-    table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if variant := table.get("variant"):
+        raise ValueError(
+            f"{folder} is a '{variant['arch']}', a variant of the paper's model that this package "
+            f"lacks: vaswani.Translator.from_pretrained('{folder}', user_dir=DIR) has it"
+        )
     languages = [table["text"][side] for side in ("source_lang", "target_lang")]
     check_sums(folder, [f"dict.{language}.txt" for language in languages])
     return build(folder, table["architecture"], languages)

@@ -6,6 +6,7 @@ one that was stopped ends as the unbroken one: fairseq-train with our task, in t
 
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,25 @@ def test_without_the_last_checkpoint_it_goes_on_from_the_newest(
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
     assert any(f"going on from {taken}" in line for line in lines)
     assert updates(begun / "checkpoint_last.pt") == 8
+
+
+@pytest.mark.parametrize("damage", ["a zeroed block", "a flipped bit"])
+def test_a_last_checkpoint_damaged_inside_a_tensor_is_passed_over(begun, tiny_data_bin, damage):
+    """What is no tensor can be read; checksums tell, once all of it is loaded."""
+    path = begun / "checkpoint_last.pt"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        tensors = [entry for entry in archive.infolist() if "/data/" in entry.filename]
+    largest = max(tensors, key=lambda entry: entry.file_size)
+    place = largest.header_offset + 200  # after its name and its padding to 64 bytes
+    if damage == "a flipped bit":
+        content[place] ^= 1
+    else:
+        content[place : place + 64] = bytes(64)
+    path.write_bytes(content)
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert any("going on from checkpoint_best.pt (7 updates)" in line for line in lines)
+    assert updates(path) == 8
 
 
 def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):

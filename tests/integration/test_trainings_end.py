@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from transformer_plugin.checkpoints import load_checkpoint
@@ -153,6 +154,64 @@ def test_a_restore_file_begins_a_run_once(own_run, cli, resets, first):
     assert resumed == [first, 7]
 
 
+def resumed_at() -> list[int]:
+    """The updates at which the run was gone on with."""
+    return [line["num_updates"] for line in statistics() if line["tag"] == "resumed"]
+
+
+def reset_command(reset: str, limit: int = 10) -> list[str]:
+    return ["train", "small", f"checkpoint.{reset}=true", f"optimization.max_update={limit}"]
+
+
+def swap_first_words(path: Path) -> None:
+    """Another text of the same lengths, so that sizes and index stay as they were."""
+    text = path.read_bytes()
+    path.write_bytes(text[2:4] + text[:2] + text[4:])
+
+
+@pytest.mark.parametrize("reset", ["reset_dataloader", "reset_lr_scheduler", "reset_meters"])
+def test_a_reset_is_done_once_however_often_the_command_is_stopped(own_run, cli, reset):
+    """6 updates before; stopped twice after it, the run ends as if it had not been stopped."""
+    shutil.copytree(RUN, "runs/unbroken")
+    assert cli(*reset_command(reset), "run=unbroken").code == 0
+    for updates in (7, 9):  # saved at 8
+        with pytest.MonkeyPatch.context() as patch:
+            stop_after(patch, updates)
+            with pytest.raises(Killed):
+                cli(*reset_command(reset))
+    last = cli(*reset_command(reset))
+    assert last.code == 0 and f"checkpoint.{reset} was done at an earlier start" in last.err
+    assert resumed_at() == [6, 6, 8]
+    ours, theirs = (
+        load_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
+        for folder in (RUN, Path("runs/unbroken"))
+    )
+    assert all(torch.equal(ours["model"][name], theirs["model"][name]) for name in ours["model"])
+    assert [state["optimizer_history"][-1]["num_updates"] for state in (ours, theirs)] == [10, 10]
+    assert ours["extra_state"]["train_iterator"] == theirs["extra_state"]["train_iterator"]
+
+
+def test_a_reset_optimizer_counts_from_0_once(own_run, cli):
+    """A job that is requeued often would never end."""
+    for limit in (2, 4, 6):
+        assert cli(*reset_command("reset_optimizer", limit)).code == 0
+    assert resumed_at() == [0, 2, 4]
+
+
+def test_a_text_that_changes_again_begins_anew_again(own_run, cli):
+    """At epoch 1, each time; without the option in between, the next time counts as the first."""
+    path = Path("data/digits/data-bin/train.en-de.en.bin")
+    for limit in (8, 10):
+        swap_first_words(path)
+        started = cli(*reset_command("reset_dataloader", limit))
+        assert started.code == 0 and "was done at an earlier start" not in started.err
+    again = cli(*reset_command("reset_dataloader", 12))
+    assert "was done at an earlier start" in again.err
+    assert cli("train", "small", "optimization.max_update=14").code == 0
+    anew = cli(*reset_command("reset_dataloader", 16))
+    assert anew.code == 0 and "was done at an earlier start" not in anew.err
+
+
 def test_a_restore_file_does_not_replace_what_a_run_has_trained(own_run, cli):
     """For example where the path is written otherwise than in the first command."""
     shutil.copy(RUN / "checkpoints" / "checkpoint_last.pt", "other.pt")
@@ -163,10 +222,8 @@ def test_a_restore_file_does_not_replace_what_a_run_has_trained(own_run, cli):
 
 
 def test_a_changed_training_text_is_refused(own_run, cli):
-    """Of the same lengths, so that sizes and index stay as they were."""
-    path = Path("data/digits/data-bin/train.en-de.en.bin")
-    text, before = path.read_bytes(), contents()
-    path.write_bytes(text[2:4] + text[:2] + text[4:])
+    before = contents()
+    swap_first_words(Path("data/digits/data-bin/train.en-de.en.bin"))
     ended = cli("train", "small", "optimization.max_update=7")
     assert ended.code == 1 and "train.en-de.en.bin has changed" in ended.err
     assert contents() == before

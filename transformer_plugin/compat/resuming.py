@@ -66,7 +66,13 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     with _restoring(cfg):
         trainer.load_checkpoint = load_if_it_fits
         try:
-            extra_state, iterator = original(cfg, trainer, **options)
+            try:
+                extra_state, iterator = original(cfg, trainer, **options)
+            except CheckpointError:
+                if not _last_is_damaged(cfg):
+                    raise
+                _name_newest(cfg)
+                extra_state, iterator = original(cfg, trainer, **options)
         except AssertionError as error:  # the optimizer, also by common.fp16, or the criterion
             if "--reset-optimizer" not in str(error):
                 raise
@@ -126,6 +132,21 @@ def _restoring(cfg: Any) -> Iterator[None]:
     finally:  # the configuration goes into the next checkpoint: as the user gave it
         for name, value in before.items():
             setattr(cfg, name, value)
+
+
+def _last_is_damaged(cfg: Any) -> bool:
+    """Whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor.
+
+    :func:`_restoring` does not read its tensors: that would take as long as loading them, for each
+    training that goes on.
+    """
+    if cfg.restore_file != DEFAULT or not cfg.save_dir:
+        return False
+    try:
+        load_checkpoint(Path(cfg.save_dir) / DEFAULT, mapped=True)
+    except CheckpointError:
+        return True
+    return False
 
 
 def _name_newest(cfg: Any) -> None:

@@ -89,6 +89,7 @@ def run(options: Options) -> int:
                 names = (*BEAM_OPTIONS, "length_penalty")
                 report.update(
                     checkpoint=str(checkpoint),
+                    sha256={path.name: sha256_of(path) for path in [checkpoint, *data]},
                     data=str(config.task.data),
                     options={name: getattr(search, name) for name in names},
                     precision=precision,

@@ -30,8 +30,6 @@ from vaswani.experiment.training_progress import TrainingProgress
 AFTER_RESTART = 300.0
 #: printed when a stop is requested, which may come in the middle of a long update
 STOPPING = "stopping after this update; Ctrl-C again: at once, without saving"
-#: fairseq's options that leave out a part of the checkpoint that a training starts from
-RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 
 
 class Decision(NamedTuple):
@@ -44,6 +42,10 @@ class Decision(NamedTuple):
     stop: str = ""
     #: of this start, written when its first update begins
     records: dict[str, str] = {}  # noqa: RUF012
+    #: the resets that are asked for, each with the text that it was asked for with
+    resets: dict[str, str] = {}  # noqa: RUF012
+    #: those of them that an earlier start has done
+    done: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,11 @@ def train_or_skip(config: Any, data: dict[str, Any], folder: Path, place: launch
             return
         run_record.remove_half_written(folder)
         records = run_record.records_of(config, data, folder, place)
-        decision = Decision(True, resumes, restore_file, stop, records)
+        resets = run_record.requested_resets(config, data)
+        done = run_record.finished_resets(resets, folder) if resumes else ()
+        for name in done:
+            print(f"checkpoint.{name} was done at an earlier start: going on", file=sys.stderr)
+        decision = Decision(True, resumes, restore_file, stop, records, resets, done)
         start_rank(config, data, folder, place, decision)
     print_end(config, folder, "finished")
 
@@ -198,12 +204,14 @@ def train_process(
     sees_run = decision.resumes == run_record.has_checkpoints(run)
     launch.check_agreement(rank, sees_run, data["sha256"], run)
     if config.checkpoint.restore_file != decision.restore_file:
-        config.checkpoint.update(dict.fromkeys(RESETS, False))  # the run's own is taken whole
+        # the run's own is taken whole
+        config.checkpoint.update(dict.fromkeys(run_record.RESETS, False))
+    config.checkpoint.update(dict.fromkeys(decision.done, False))
     config.checkpoint.restore_file = decision.restore_file
     if rank:
         run.mkdir(parents=True, exist_ok=True)
         with signals.StopRequest() as request:
-            run_fairseq(config, run / f"train.rank{rank}.log", request, None)
+            run_fairseq(config, run / f"train.rank{rank}.log", request, None, decision.resets)
         return
     records = decision.records
 
@@ -219,7 +227,7 @@ def train_process(
     )
     with signals.StopRequest(STOPPING) as request:
         try:
-            run_fairseq(config, run / "train.log", request, progress)
+            run_fairseq(config, run / "train.log", request, progress, decision.resets)
         except Stopped as stopped:
             if stopped.saved:
                 print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
@@ -232,6 +240,7 @@ def run_fairseq(
     log: Path,
     request: signals.StopRequest,
     progress: TrainingProgress | None,
+    resets: dict[str, str],
 ) -> None:
     """fairseq's own training.
 
@@ -240,6 +249,7 @@ def run_fairseq(
         log: gets all that any library logs; of other ranks than 0, the warnings
         request: becomes the process's when the first update begins
         progress: None except for rank 0
+        resets: those that its checkpoints are to say were done
 
     Raises:
         UserError: the training diverged.
@@ -260,7 +270,7 @@ def run_fairseq(
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with fairseq_with(request, progress):
+        with fairseq_with(request, progress, resets):
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")

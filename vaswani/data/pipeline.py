@@ -145,7 +145,8 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
     key, ran, stages = job.source_key(), False, stages_of(job)
     for stage in stages[redo:]:
         outputs_of(job.folder / stage.name).redo()
-    for stage in stages:
+    for number, stage in enumerate(stages):
+        made_from = {stages[number - 1].name: key} if number else {}
         key = stage.key(job, key)
         outputs = outputs_of(job.folder / stage.name)
         with writing(job.folder / stage.name):
@@ -153,6 +154,7 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
             if not outputs.are_made(key):
                 begun = time.monotonic()
                 with outputs.making(key) as (part, record):
+                    record["made_from"] = made_from
                     record["report"] = stage.make(job, part / stage.name)
                 say_what_was_made(job, stage.name, record["report"], time.monotonic() - begun)
                 ran = True

@@ -1,11 +1,12 @@
 """What a data recipe says, and where it comes from: ``configs/data/NAME.yaml`` or arguments."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vaswani.common.artifact import RecordedOutputs, key_of
+from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json, read_sums, sha256_of
 from vaswani.data.pairs import Limits
@@ -229,6 +230,33 @@ def outputs_of(path: Path) -> RecordedOutputs:
     )
 
 
+def check_prepared(folder: Path, files: Iterable[Path]) -> None:
+    """Raises UserError unless files of prepared text are what ``vaswani prepare`` made, together.
+
+    A stop between its stages, or an edited file, leaves some that do not belong to the others:
+    codes of one vocabulary with the dictionary of another. Text that was prepared otherwise, or by
+    earlier versions, has no record of it.
+
+    Args:
+        folder: of the text
+        files: those that are used; others are not read
+    """
+    for file in files:
+        name = file.relative_to(folder).parts[0]
+        recorded = outputs_of(folder / name).files().get(file)
+        if recorded and not is_as_recorded(file, *recorded):
+            raise UserError(
+                f"{file} is not what 'vaswani prepare' made there: run it again, and it is made anew"
+            )
+    for record in sorted((folder / STAGES).glob("*.json")):
+        for stage, key in read_json(record).get("made_from", {}).items():
+            if outputs_of(folder / stage).table().get("key") != key:
+                raise UserError(
+                    f"{folder / stage} was made again, and {folder / record.stem} was not: run "
+                    "'vaswani prepare' again, which goes on where it was stopped"
+                )
+
+
 def write_recipe(recipe: Recipe, folder: Path) -> None:
     """Write ``recipe.yaml``, which says how everything else was made."""
     import yaml
@@ -291,6 +319,7 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
             f"--like {name} needs what 'vaswani prepare' made, but {folder} has no recipe.yaml, no "
             f"{SUBWORD_MODELS[kind].title}, or not one dictionary for both languages"
         )
+    check_prepared(folder, [codes, *dictionaries])
     if kind == SENTENCEPIECE:
         from vaswani.data.pieces import check_dictionary
 

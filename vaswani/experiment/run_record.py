@@ -17,6 +17,10 @@ STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 #: what the ``extra_state`` of a checkpoint holds that was saved only because of a stop
 STOPPED = "stopped"
+#: and of each reset that came before it, the text that it was asked for with
+RESETS_DONE = "resets_done"
+#: fairseq's options that leave out a part of the checkpoint that a training starts from
+RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 #: model options that change neither the parameters nor the function: a run may change them
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 #: what a trained model depends on, besides its data: sections of its experiment, or keys of one
@@ -167,6 +171,42 @@ def changed_files(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The files of a data-bin that differ between two records which both list them, by name."""
     old, new = before.get("sha256", {}), now.get("sha256", {})
     return sorted(name for name in set(old) & set(new) if old[name] != new[name])
+
+
+# ---- resets -----------------------------------------------------------------------------------
+# A reset belongs to the start that it was given for: the command that is repeated after a stop has
+# it, too, and would begin anew each time. Each checkpoint says which resets it comes after.
+
+
+def requested_resets(config: Any, data: dict[str, Any]) -> dict[str, str]:
+    """The resets that a configuration asks for, each with a hash of the training text."""
+    prefix = f"{config.dataset.train_subset}."
+    text = {name: digest for name, digest in data["sha256"].items() if name.startswith(prefix)}
+    digest = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
+    return {name: digest for name in RESETS if config.checkpoint[name]}
+
+
+def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
+    """Those that the run's newest checkpoint comes after.
+
+    The position in a text that has changed since is reset again.
+    """
+    if not requested:
+        return ()
+    from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata
+    from transformer_plugin.compat.resuming import newest_checkpoint
+
+    try:
+        saved = checkpoint_metadata(last_checkpoint(folder))
+    except CheckpointError:
+        newest = newest_checkpoint(folder / "checkpoints")
+        saved = checkpoint_metadata(newest[1]) if newest else {}
+    done = (saved.get("extra_state") or {}).get(RESETS_DONE, {})
+    return tuple(
+        name
+        for name, text in requested.items()
+        if name in done and (name != "reset_dataloader" or done[name] == text)
+    )
 
 
 # ---- records ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from vaswani.common.signals import StopRequest
 from vaswani.experiment.launch import all_gather
-from vaswani.experiment.run_record import STOPPED
+from vaswani.experiment.run_record import RESETS_DONE, STOPPED
 from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def fairseq_with(request: StopRequest, progress: TrainingProgress | None) -> Iterator[None]:
+def fairseq_with(
+    request: StopRequest, progress: TrainingProgress | None, resets: dict[str, str]
+) -> Iterator[None]:
     """While the block runs, fairseq's training raises ``Stopped`` once it is requested.
 
     With several processes the request may reach any of them: all stop after the same update.
@@ -68,6 +70,7 @@ def fairseq_with(request: StopRequest, progress: TrainingProgress | None) -> Ite
     Args:
         request: becomes the process's when the first update begins
         progress: gets the numbers that fairseq logs; None except for rank 0
+        resets: what checkpoints say of ``checkpoint.reset_…``
     """
     from fairseq import checkpoint_utils, trainer
     from fairseq.logging import progress_bar
@@ -96,7 +99,8 @@ def fairseq_with(request: StopRequest, progress: TrainingProgress | None) -> Ite
             raise
 
     # fairseq's count: ``best`` and, from the second validation on, ``num_runs``: those since then
-    ours = {"request": request, "progress": progress, "count": vars(train.should_stop_early)}
+    count = vars(train.should_stop_early)
+    ours = {"request": request, "progress": progress, "count": count, "resets": resets}
     replaced: list[tuple[Any, str, Any]] = [
         (checkpoint_utils, "load_checkpoint", load_checkpoint),
         (train, "validate_and_save", validate_and_save),
@@ -119,6 +123,7 @@ class StoppableTrainer(Trainer):
 
     request: StopRequest
     progress: TrainingProgress | None
+    resets: dict[str, str]
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
     count: dict[str, Any]
     without_improvement = 0
@@ -180,7 +185,7 @@ class StoppableTrainer(Trainer):
     def save_checkpoint(self, filename: str, extra_state: Any) -> Any:
         """As fairseq's; with the count, and with the stop, if it is saved by one."""
         by_a_stop = {STOPPED: self.stopped} if self.stopped else {}
-        more = {PATIENCE: dict(self.count), **by_a_stop}
+        more = {PATIENCE: dict(self.count), RESETS_DONE: dict(self.resets), **by_a_stop}
         return super().save_checkpoint(filename, {**extra_state, **more})
 
     def load_checkpoint(

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.artifact import is_inside
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
-from vaswani.data.recipe import Recipe, recipe_in
+from vaswani.data.recipe import Recipe, check_prepared, recipe_in
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
@@ -58,6 +59,9 @@ def text_recipe(
     places = [folder.parent, folder] if prepared else [folder]
     sides = [symbols(path) for path in dictionaries]
     kind, codes = find_codes(given, places, prepared, sides, dictionaries)
+    if prepared:
+        used = [*dictionaries, *([codes] if codes else [])]
+        check_prepared(folder.parent, [path for path in used if is_inside(path, folder.parent)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
     recipe = prepared.text if prepared else TextRecipe(*langs, split_hyphens="@-@" in sides[0])

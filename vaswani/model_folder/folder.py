@@ -155,22 +155,22 @@ def read_config(path: Path) -> dict[str, Any]:
         )
     if not (path / CONFIG).is_file():
         raise no_model(path)
-    config = read_json(path / CONFIG)
-    check_format(config, path, PACKED)
-    return config
+    from vaswani_transformer.packed import read_table  # imports torch
+
+    try:
+        return read_table(path)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
-def check_format(table: dict[str, Any], path: Path, form: FolderFormat) -> None:
-    """Raises UserError unless a folder's table is of its form, and of the version read here."""
-    version = table.get("format_version")
-    if table.get("format") != form.format or type(version) is not int:
-        problem = "is missing, damaged, or was not written by"
-        raise UserError(f"{path / form.table} {problem} '{form.command}'")
-    if version != form.version:
-        advice = "get a newer one" if version > form.version else form.remedy
+def check_export(table: dict[str, Any], path: Path) -> None:
+    """Raises UserError unless a folder's ``vaswani.json`` is of the form and version read here."""
+    if table.get("format") != EXPORTED.format:
+        raise UserError(f"{path / EXPORT} is damaged: {EXPORTED.remedy}")
+    if table.get("format_version") != EXPORTED.version:
         raise UserError(
-            f"{path} is of format version {version}, but this vaswani-transformer reads version "
-            f"{form.version}: {advice}"
+            f"{path} is of format version {table.get('format_version')}, but this "
+            f"vaswani-transformer reads version {EXPORTED.version}: {EXPORTED.remedy}"
         )
 
 
@@ -222,7 +222,7 @@ def read_export(path: Path) -> ModelFolder:
         OSError: a file is missing.
     """
     table = read_json(path / EXPORT)
-    check_format(table, path, EXPORTED)
+    check_export(table, path)
     if table.get("target") != "ctranslate2":
         raise UserError(
             f"{path} was exported to {table.get('target')}, whose own commands translate with it: "

@@ -238,14 +238,20 @@ def origin(
 def scores(run: Path, checkpoint: Path) -> dict[str, Any]:
     """The scores that ``vaswani score`` gave this checkpoint's translations, by test set name."""
     by_subset: dict[str, Any] = {}
+    digest = sha256_of(checkpoint)
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
         translated = run / "eval" / f"{subset}.json"
         how = read_json(translated)
-        by = Path(str(how.get("checkpoint")))
-        if by.name != checkpoint.name or checkpoint.stat().st_mtime > path.stat().st_mtime:
-            continue
         report = read_json(path)
+        if "sha256" in how:
+            is_its = how["sha256"].get(checkpoint.name) == digest and report["translation"] == how
+        else:  # from an earlier version
+            by = Path(str(how.get("checkpoint")))
+            is_older = checkpoint.stat().st_mtime <= path.stat().st_mtime
+            is_its = by.name == checkpoint.name and is_older
+        if not is_its:
+            continue
         by_subset[subset] = {
             name: {
                 **{key: report[name].get(key) for key in ("label", "score", "signature")},

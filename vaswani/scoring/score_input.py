@@ -11,7 +11,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.data.recipe import recipe_in
+from vaswani.data.recipe import check_prepared, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.translations import translations_of
@@ -97,7 +97,9 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     report = results.table()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
-    data = first_data_bin(report["data"]).parent
+    data_bin = first_data_bin(report["data"])
+    check_translated(data_bin, report, made, name)
+    data = data_bin.parent
     recipe = recipe_in(data)
     if recipe is None:
         raise UserError(
@@ -105,6 +107,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
             f"--hypotheses {made} --references FILE"
         )
     target = f"{subset}.{recipe.target_lang}"
+    check_prepared(data, [data / "text" / target, data / "tok" / target])
     wmt = recipe.archives == "wmt14"
     # which are no words; there is always text beside them
     pieces = recipe.subword == SENTENCEPIECE
@@ -118,6 +121,24 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         trees=data / "text" / f"{subset}.ptb" if recipe.trees else None,
         translation=report,
     )
+
+
+def check_translated(data_bin: Path, report: dict[str, Any], made: Path, run: str) -> None:
+    """Raises UserError if a run's translations are of other data than there is now.
+
+    Args:
+        data_bin: what was translated
+        report: of 'vaswani generate'; those of earlier versions have no hashes
+        made: the file of translations
+        run: as the user named it
+    """
+    for name, digest in report.get("sha256", {}).items():
+        path = data_bin / name
+        if path.is_file() and sha256_of(path) != digest:
+            raise UserError(
+                f"{made} was translated from another {path} than is there now: run 'vaswani "
+                f"generate {run}' again"
+            )
 
 
 def input_of_files(
