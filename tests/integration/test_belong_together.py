@@ -73,7 +73,7 @@ def test_codes_without_their_dictionary_are_not_packed(
 def test_codes_that_were_edited_are_not_packed(data: Path) -> None:
     with open(data / "codes", "a", encoding="utf-8") as stream:
         stream.write("x y\n")
-    with pytest.raises(UserError, match="codes is not what 'vaswani prepare' made there"):
+    with pytest.raises(UserError, match="codes is not as 'vaswani prepare' made it"):
         packed_text(data)
 
 

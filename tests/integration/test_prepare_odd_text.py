@@ -50,6 +50,19 @@ def test_text_of_single_letters_is_refused(own, capsys):
     assert "tok/train.en" in capsys.readouterr().err
 
 
+def test_a_set_whose_pairs_all_have_a_blank_side_is_refused(own, capsys):
+    """Blank lines of a test set stay, but there has to be something to score."""
+    for lang, lines in (("en", "one\n\n"), ("de", "\nzwei\n")):
+        (own / f"test.{lang}").write_text(lines)
+    assert cli.main([*HERE, "--test", "test"]) == 1
+    assert "the test set has no pair of sentences" in capsys.readouterr().err
+
+
+def test_tokens_are_not_split_by_sentencepiece(own, capsys):
+    assert cli.main([*HERE, "--subword", "sentencepiece", "--tokenised"]) == 1
+    assert "leave out --tokenised" in sentence_of(capsys) and not (own / "data").exists()
+
+
 @pytest.mark.parametrize("lang", ["zh-CN", ""])
 def test_a_language_that_fairseq_cannot_read_from_a_name_is_refused(own, capsys, lang):
     assert cli.main([*HERE, "--target-lang", lang]) == 1

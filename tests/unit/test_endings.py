@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,26 @@ def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):
         _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+# what torchrun is to its processes: it starts one in a session of its own, and waits
+LAUNCHER = """
+import os, subprocess, sys, time
+child = "import sys, time; from vaswani.common import signals; signals.end_with_parent()"
+child += "; print('started', flush=True); time.sleep(60)"
+environment = {**os.environ, "TORCHELASTIC_RUN_ID": "1"}
+process = subprocess.Popen([sys.executable, "-c", child], env=environment, start_new_session=True)
+process.wait()
+"""
+
+
+def test_a_process_of_torchrun_ends_when_torchrun_was_killed():
+    """It kept the run's lock for over an hour."""
+    command = [sys.executable, "-c", LAUNCHER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as launcher:
+        assert launcher.stdout
+        assert launcher.stdout.readline() == "started\n"
+        launcher.kill()
+        begun = time.monotonic()
+        launcher.stdout.read()  # until the child, which has the other end, has ended
+        assert time.monotonic() - begun < 30

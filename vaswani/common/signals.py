@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 #: exit codes, as in shells
@@ -132,11 +134,30 @@ def _restore(handlers: dict[int, Any]) -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as its parent has, for whatever reason, even amid its work."""
+    """Let this process end as soon as its parent has, for whatever reason, even amid its work.
+
+    The parent is the process that spawned it, or torchrun: if that is killed, its processes would
+    wait for each other, and keep what they have locked.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
-        join, leave = parent.join, os._exit
-        threading.Thread(target=lambda: (join(), leave(1)), daemon=True).start()
+        wait: Callable[[], object] = parent.join
+    elif "TORCHELASTIC_RUN_ID" in os.environ:
+        wait = partial(wait_for_end_of, os.getppid())
+    else:
+        return
+
+    def end() -> None:
+        wait()
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def wait_for_end_of(parent: int) -> None:
+    """Return once this process is no longer the child of process ``parent``."""
+    while os.getppid() == parent:
+        time.sleep(1)
 
 
 def output_is_gone() -> bool:

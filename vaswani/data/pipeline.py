@@ -226,6 +226,8 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
             if held:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
     check_not_empty(job, counts, "non-empty sentences")
+    for split in sources:
+        check_not_blank(job.pair(out, split))
     return counts
 
 
@@ -348,6 +350,16 @@ def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
             share = job.recipe.valid_every
             hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
             raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
+
+
+def check_not_blank(pair: Pair) -> None:
+    """Raises UserError if no pair has a sentence on both sides: a test set may have blank lines."""
+    sides = [text.read_lines(path) for path in pair]
+    if not any(source.strip() and target.strip() for source, target in zip(*sides, strict=True)):
+        raise UserError(
+            f"the {pair[0].stem} set has no pair of sentences: on each line one side is blank, at "
+            "least"
+        )
 
 
 # ---- what is said of a finished stage -------------------------------------------------------

@@ -157,6 +157,11 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
     for key, choices in CHOICES.items():
         if given.get(key, choices[0]) not in choices:
             raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
+    if given.get("tokenised") and given.get("subword") == SENTENCEPIECE:
+        raise UserError(
+            f"{where}: SentencePiece splits raw text: leave out --tokenised (tokenised: true), or "
+            f"take --subword {BPE}"
+        )
     named = [split for split in SPLITS if split in given]
     own_text = "train" in named and ("valid" in named) != ("valid_every" in given)
     # trees: their recipe is that of any trees, which the arguments name
@@ -246,7 +251,7 @@ def check_prepared(folder: Path, files: Iterable[Path]) -> None:
         recorded = outputs_of(folder / name).files().get(file)
         if recorded and not is_as_recorded(file, *recorded):
             raise UserError(
-                f"{file} is not what 'vaswani prepare' made there: run it again, and it is made anew"
+                f"{file} is not as 'vaswani prepare' made it: run that again, to have it made anew"
             )
     for record in sorted((folder / STAGES).glob("*.json")):
         for stage, key in read_json(record).get("made_from", {}).items():

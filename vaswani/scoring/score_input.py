@@ -223,6 +223,8 @@ def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
             f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
             "every reference needs its translation on the same line"
         )
+    if not any(line.strip() for line in reference_lines):
+        raise UserError(f"{references} has {len(reference_lines):,} lines, and all are blank")
     for path, side in ((hypotheses, lines), (references, reference_lines)):
         number = next((number for number, line in enumerate(side, 1) if _BPE_MARK.search(line)), 0)
         if number:
