@@ -5,7 +5,8 @@ A verb's module in ``vaswani.commands`` offers ``Options``, a dataclass of
 its functions, so that ``--help`` answers at once.
 
 Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stderr), 2 usage,
-130 interrupted, 143 terminated, 141 (silently) if the reader of the output has gone.
+130 interrupted, 143 terminated, 141 (silently) if the reader of the output has gone. A bug has a
+traceback, and with VASWANI_TRACEBACK=1 a user error has one, too.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from types import ModuleType
 
 from vaswani.common import signals
 from vaswani.common.environment import version
-from vaswani.common.errors import NO_MEMORY, nearest
+from vaswani.common.errors import FAIRSEQ, NO_MEMORY, nearest, refusal_of_fairseq
 from vaswani.common.files import NO_SPACE
 from vaswani.common.options import parse
 from vaswani.experiment.find import DOCS
@@ -49,7 +50,9 @@ VERBS: dict[str, str] = {
 
 
 #: what comes with fairseq: 'translate', 'attention' and 'check' need none of it
-WITH_FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf", "yaml")
+WITH_FAIRSEQ = (*FAIRSEQ, "yaml")
+#: set in the environment to see the traceback of every error
+TRACEBACK = "VASWANI_TRACEBACK"
 
 
 def module_of(verb: str) -> ModuleType:
@@ -123,7 +126,10 @@ def problem_of(error: BaseException) -> str | None:
     modules = [kind.__module__.split(".")[0] for kind in type(error).__mro__]
     if type(error) is RuntimeError or {"omegaconf", "hydra"} & set(modules):
         return str(error)
-    return str(error) if modules[0] == "torch" and isinstance(error, RuntimeError) else None
+    if modules[0] == "torch" and isinstance(error, RuntimeError):
+        return str(error)
+    refusal = refusal_of_fairseq(error)
+    return f"{refusal} (in fairseq; {TRACEBACK}=1 shows where)" if refusal else None
 
 
 def open_standard_streams() -> None:
@@ -165,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
             if gone or isinstance(error, BrokenPipeError):
                 return signals.EXIT_SIGPIPE
             problem = problem_of(error)
-            if problem is None:
+            if problem is None or os.environ.get(TRACEBACK):
                 raise
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
@@ -210,6 +211,43 @@ def test_a_text_that_changes_again_begins_anew_again(own_run, cli):
     assert cli("train", "small", "optimization.max_update=14").code == 0
     anew = cli(*reset_command("reset_dataloader", 16))
     assert anew.code == 0 and "was done at an earlier start" not in anew.err
+
+
+@pytest.mark.parametrize("key", ["restore_file", "finetune_from_model"])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("encoder_layers=2", "of another architecture (encoder.layers.1."),
+        ("decoder_ffn_embed_dim=20", "another size; decoder.layers.0.feed_forward.fc1.bias"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_says_where(own_run, cli, key, change, sentence):
+    """fairseq's Trainer says only that the architectures should match."""
+    path = f"{RUN.absolute()}/checkpoints/checkpoint_last.pt"
+    ended = cli("train", "small", "run=other", f"checkpoint.{key}={path}", f"model.{change}")
+    last = ended.err.splitlines()[-1]
+    assert ended.code == 1 and path in last and sentence in last
+    assert not list(Path("runs/other").rglob("*.pt"))
+
+
+def test_a_checkpoint_of_another_dictionary_says_so(own_run, tiny_text, cli):
+    preprocess(tiny_text, Path("padded"), "--joined-dictionary", "--padding-factor", "32")
+    path = f"{RUN.absolute()}/checkpoints/checkpoint_last.pt"
+    changes = ("run=other", "task.data=padded", f"checkpoint.finetune_from_model={path}")
+    ended = cli("train", "small", *changes)
+    last = ended.err.splitlines()[-1]
+    assert ended.code == 1 and path in last and "trained with another dictionary" in last
+
+
+def test_what_fairseq_refuses_in_training_is_in_the_log_as_a_whole(workplace, cli):
+    """Its sentence on the terminal, after minutes or days; the traceback is not lost."""
+    changes = ("lr_scheduler._name=inverse_sqrt", "optimization.lr=[1e-3,1e-4]")
+    ended = cli("train", "small", *changes)
+    assert ended.code == 1
+    assert "Cannot use a fixed learning rate schedule with inverse_sqrt" in ended.err
+    assert ended.err.endswith("(in fairseq; runs/small/train.log shows where)\n")
+    log = (RUN / "train.log").read_text(encoding="utf-8")
+    assert "the training failed" in log and "inverse_square_root_schedule.py" in log
 
 
 def test_a_restore_file_does_not_replace_what_a_run_has_trained(own_run, cli):

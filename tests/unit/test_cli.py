@@ -5,6 +5,7 @@ One process for all cases: a start of fairseq costs seconds.
 
 import dataclasses
 import importlib.metadata
+import io
 import os
 import subprocess
 import sys
@@ -57,6 +58,44 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
 
     monkeypatch.setattr("vaswani.commands.plugin_dir.run", broken)
     with pytest.raises(ValueError, match="a bug"):
+        cli.main(["plugin-dir"])
+
+
+def test_what_fairseq_refuses_is_one_sentence_and_what_fails_there_is_not(monkeypatch, capsys):
+    """It has no class of its own for users' mistakes: who raised the error tells."""
+    from fairseq.data import Dictionary
+
+    def refused_by_fairseq(args):
+        Dictionary().add_from_file(io.StringIO("a word without its count\n"))
+
+    def failing_in_fairseq(args):
+        Dictionary().add_from_file(None)  # AttributeError: ours is the mistake
+
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", refused_by_fairseq)
+    message = refused(capsys, "plugin-dir")
+    assert "Incorrect dictionary format" in message and f"{cli.TRACEBACK}=1 shows" in message
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", failing_in_fairseq)
+    with pytest.raises(AttributeError):
+        cli.main(["plugin-dir"])
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", refused_by_fairseq)
+    monkeypatch.setenv(cli.TRACEBACK, "1")
+    with pytest.raises(ValueError, match="Incorrect dictionary format"):
+        cli.main(["plugin-dir"])
+
+
+def test_what_numpy_refuses_for_fairseq_is_the_users_and_for_us_a_bug(monkeypatch, capsys):
+    """fairseq hands values on as they are."""
+    import numpy
+    from fairseq.data import data_utils
+
+    def seeded_by_fairseq(args):
+        with data_utils.numpy_seed(-1):
+            pass
+
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", seeded_by_fairseq)
+    assert "Seed must be between" in refused(capsys, "plugin-dir")
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", lambda args: numpy.random.seed(-1))
+    with pytest.raises(ValueError, match="Seed must be between"):
         cli.main(["plugin-dir"])
 
 

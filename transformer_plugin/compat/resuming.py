@@ -66,17 +66,12 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     with _restoring(cfg):
         trainer.load_checkpoint = load_if_it_fits
         try:
-            try:
-                extra_state, iterator = original(cfg, trainer, **options)
-            except CheckpointError:
-                if not _last_is_damaged(cfg):
-                    raise
-                _name_newest(cfg)
-                extra_state, iterator = original(cfg, trainer, **options)
-        except AssertionError as error:  # the optimizer, also by common.fp16, or the criterion
-            if "--reset-optimizer" not in str(error):
+            extra_state, iterator = _load(original, cfg, trainer, options)
+        except Exception as error:
+            problem = problem_of_checkpoint(error)
+            if not problem:
                 raise
-            raise CheckpointError(f"{error} (in YAML: checkpoint.reset_optimizer: true)") from None
+            raise CheckpointError(problem) from None
         finally:
             del trainer.load_checkpoint
     # None: nothing was loaded, so this training begins
@@ -86,6 +81,36 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
         # fairseq checks --max-update only after an update, but this before each epoch
         trainer.cfg.optimization.max_epoch = -1
     return extra_state, iterator
+
+
+def _load(original: Any, cfg: Any, trainer: Any, options: dict[str, Any]) -> Any:
+    """As ``original``; from the newest checkpoint if the last is damaged inside a tensor.
+
+    :func:`_restoring` does not read its tensors: that would take as long as loading them, for each
+    training that goes on.
+    """
+    try:
+        return original(cfg, trainer, **options)
+    except CheckpointError:
+        if not _last_is_damaged(cfg):
+            raise
+        _name_newest(cfg)
+        return original(cfg, trainer, **options)
+
+
+def problem_of_checkpoint(error: Exception) -> str:
+    """Why fairseq could not load a checkpoint, if a user can put it right; "" for other errors.
+
+    Whatever a model says of parameters that do not fit, fairseq's Trainer replaces by its own
+    message, which names the file alone.
+    """
+    if isinstance(error.__context__, CheckpointError):
+        file = str(error).partition("; please ensure that the architectures match")[0]
+        return f"{file}: {error.__context__}"
+    if isinstance(error, AssertionError) and "--reset-optimizer" in str(error):
+        # it has another optimizer (also by common.fp16), or another criterion
+        return f"{error} (in YAML: checkpoint.reset_optimizer: true)"
+    return ""
 
 
 def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> None:
@@ -135,11 +160,7 @@ def _restoring(cfg: Any) -> Iterator[None]:
 
 
 def _last_is_damaged(cfg: Any) -> bool:
-    """Whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor.
-
-    :func:`_restoring` does not read its tensors: that would take as long as loading them, for each
-    training that goes on.
-    """
+    """Whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor."""
     if cfg.restore_file != DEFAULT or not cfg.save_dir:
         return False
     try:

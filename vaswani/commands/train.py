@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common import signals
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument
 from vaswani.data import data_bin
@@ -252,7 +252,7 @@ def run_fairseq(
         resets: those that its checkpoints are to say were done
 
     Raises:
-        UserError: the training diverged.
+        UserError: the training diverged, or fairseq refuses something.
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
     from transformer_plugin.compat.resuming import newest_checkpoint
@@ -281,6 +281,13 @@ def run_fairseq(
             "lr_scheduler.lr_factor) or lengthen the warm-up, and run the command again, with "
             "another run=NAME to start over"
         ) from None
+    except Exception as error:
+        if not getattr(error, "for_users", False):
+            logging.getLogger(__name__).exception("the training failed")
+        refusal = refusal_of_fairseq(error)
+        if not refusal:
+            raise
+        raise UserError(f"{refusal} (in fairseq; {log} shows where)") from error
     finally:
         logging.captureWarnings(False)
         for handler in root.handlers:

@@ -1,10 +1,14 @@
 """The error that users are meant to read, and what such messages share."""
 
 import difflib
+import traceback
 from collections.abc import Sequence
 
 #: torch's words, on a CPU and on a GPU; it raises a RuntimeError
 NO_MEMORY = ("can't allocate memory", "out of memory")
+#: in which fairseq looks at what its users gave it; and what it hands that to unchanged
+FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf")
+LIBRARIES = ("torch", "numpy")
 
 
 class UserError(ValueError):
@@ -17,6 +21,22 @@ class UserError(ValueError):
     """
 
     for_users = True
+
+
+def refusal_of_fairseq(error: BaseException) -> str:
+    """What fairseq says of a value, file or machine that it cannot use; "" for any other error.
+
+    It has no class of errors for that: it raises ValueError, AssertionError, NotImplementedError or
+    Exception itself, or leaves it to torch and numpy. What Python raises at a bug (TypeError,
+    AttributeError …) is not meant for users, and neither is what our code or a user-dir raises.
+    """
+    kinds = (ValueError, AssertionError, NotImplementedError)
+    if not isinstance(error, kinds) and type(error) is not Exception:
+        return ""
+    frames = traceback.walk_tb(error.__traceback__)
+    packages = [str(frame.f_globals.get("__name__")).split(".")[0] for frame, _ in frames]
+    raised_by = [package for package in packages if package not in LIBRARIES]
+    return str(error) if raised_by and raised_by[-1] in FAIRSEQ else ""
 
 
 def plural(count: int, noun: str) -> str:
