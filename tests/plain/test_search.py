@@ -47,6 +47,19 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time(seed: int) -> None:
     assert greedy_decode(model, source, 12) == greedy_decode(model, right, 12) == expected
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_row_of_padding_has_an_empty_translation(fast: bool) -> None:
+    """As an empty line has with every engine; the other rows are translated as without it."""
+    model, (source, _, _) = lively_model(3), batch(3)
+    if fast:
+        use_fast_kernels(model)
+    beside = torch.cat([source[:1], torch.full_like(source[:1], PAD), source[1:]])
+    for translate in (greedy_decode, beam_search):
+        alone = translate(model, source)
+        assert translate(model, beside) == [alone[0], [EOS], *alone[1:]]
+        assert translate(model, beside[1:2]) == [[EOS]]
+
+
 @pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_score_is_that_of_one_pass_over_the_whole(penalty: str, fast: bool) -> None:
@@ -90,11 +103,22 @@ def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"min_len": 7, "max_len_b": 4}, {"lenpen": -1.0, "length_penalty": "gnmt"}]
+    "options, named",
+    [
+        ({"min_len": 7, "max_len_b": 4}, "--min-len 7"),
+        ({"lenpen": -1.0, "length_penalty": "gnmt"}, "--lenpen -1"),
+        ({"length_penalty": "foo"}, "--length-penalty must be fairseq or gnmt, not foo"),
+        ({"lenpen": math.nan}, "--lenpen must be a finite number, not nan"),
+        ({"unkpen": math.nan}, "--unkpen"),
+        ({"temperature": math.nan}, "--temperature"),
+        ({"max_len_a": math.inf}, "--max-len-a"),
+        ({"temperature": -1.0}, "--temperature must be above 0, not -1"),
+        ({"beam": 0}, "--beam"),
+    ],
 )
-def test_options_that_find_nothing_are_refused(options: dict) -> None:
+def test_options_that_find_nothing_are_refused(options: dict, named: str) -> None:
     model, (source, _, _) = lively_model(1), batch(1)
-    with pytest.raises(ValueError, match="--min-len 7|--lenpen -1"):
+    with pytest.raises(ValueError, match=named):
         search(model.decoder, model.encoder(source), source, SearchOptions(**options))
 
 

@@ -3,6 +3,7 @@
 Shape letters: N sentences, S source, k beam, R = N·k rows (hypotheses), V vocabulary.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,20 @@ class SearchOptions:
     length_penalty: str = "fairseq"
 
     def check(self) -> None:
-        """Raise ValueError for a value that gives wrong results."""
+        """Raise ValueError for a value that gives wrong results, or none."""
+        if self.length_penalty not in LENGTH_PENALTIES:
+            raise ValueError(
+                f"--length-penalty must be {' or '.join(LENGTH_PENALTIES)}, not "
+                f"{self.length_penalty}"
+            )
+        for name in ("lenpen", "unkpen", "max_len_a", "temperature"):
+            value = getattr(self, name)
+            if not math.isfinite(value):
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} must be a finite number, not {value}")
+        for name in ("beam", "nbest", "temperature"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"--{name} must be above 0, not {getattr(self, name)}")
         if self.length_penalty == "gnmt" and self.lenpen < 0:
             raise ValueError(
                 f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
@@ -164,10 +178,17 @@ def beam_search(
         extra: the greatest length is the source's plus this
 
     Returns:
-        The ids of each translation, its end included.
+        The ids of each translation, its end included; of a row of padding, the end alone.
     """
     lengths = {"max_len_a": 1, "max_len_b": extra, "min_len": 0}
     options = SearchOptions(beam=beam, lenpen=alpha, length_penalty="gnmt", **lengths)
+    translations = [[EOS] for _ in source]
+    rows = source.ne(PAD).any(dim=1).nonzero()[:, 0]  # those with a sentence
+    if not len(rows):
+        return translations
+    source = source[rows]
     found = search(model.decoder, model.encoder(source), source, options)
-    first = {sentence: n for n, sentence in reversed(list(enumerate(found.sentences)))}
-    return [found.tokens[first[n]].tolist() for n in range(len(source))]
+    for n in reversed(range(len(found.sentences))):  # of each sentence the best comes first
+        row = int(rows[found.sentences[n]])
+        translations[row] = found.tokens[n].tolist()
+    return translations
