@@ -1,15 +1,60 @@
 """Refuses options that cannot work, by name and with what to do instead."""
 
+import ast
+import math
 from typing import Any
 
-from .config import ConfigError, VaswaniInverseSqrtConfig, VaswaniTransformerConfig, flag
+from .config import (
+    ConfigError,
+    VaswaniAdamConfig,
+    VaswaniInverseSqrtConfig,
+    VaswaniTransformerConfig,
+    VaswaniTranslationConfig,
+    flag,
+)
+
+#: of the encoder and of the decoder
+SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Raise ConfigError unless an option's value is a finite number within its limits.
+
+    NaN, which is neither below nor above anything, is refused.
+
+    Args:
+        name: of the option, for the message
+        value: None, where an option is not given, passes
+        least: the lowest number
+        above: the number must be greater
+        below: the number must be less
+    """
+    if value is None:
+        return
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{name} must be a finite number, not {value}")
+    if least is not None and value < least:
+        raise ConfigError(f"{name} must be at least {least:g}, not {value}")
+    if above is not None and value <= above:
+        raise ConfigError(f"{name} must be above {above:g}, not {value}")
+    if below is not None and value >= below:
+        raise ConfigError(f"{name} must be below {below:g}, not {value}")
 
 
 def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     """Raise ConfigError, naming the option, if the model's options cannot work together."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        if not 0 <= getattr(cfg, name) < 1:
-            raise ConfigError(f"{flag(name)} must be in [0, 1), not {getattr(cfg, name)}")
+        check_number(flag(name), getattr(cfg, name), least=0, below=1)
+    sizes = [f"{side}_{size}" for side in ("encoder", "decoder") for size in SIZES]
+    for name in (*sizes, "head_key_dim", "head_value_dim"):
+        check_number(flag(name), getattr(cfg, name), least=1)
+    check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
     if cfg.encoder_embed_dim != cfg.decoder_embed_dim:
         raise ConfigError(
             f"--encoder-embed-dim {cfg.encoder_embed_dim} and --decoder-embed-dim "
@@ -29,18 +74,43 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
-    """Raise ConfigError unless it is a share of the probability (5.4)."""
-    if not 0.0 <= label_smoothing < 1.0:
-        raise ConfigError(
-            f"--label-smoothing must be in [0, 1), not {label_smoothing}: it is the probability "
-            "that the wrong classes share (0.1 in the paper)"
-        )
+    """Raise ConfigError unless it is a share of the probability (5.4): the wrong classes'."""
+    check_number("--label-smoothing", label_smoothing, least=0, below=1)
 
 
 def check_schedule_config(cfg: VaswaniInverseSqrtConfig) -> None:
     """Raise ConfigError if equation 3 gives no rate."""
-    if cfg.warmup_updates < 1:
-        raise ConfigError(f"--warmup-updates must be at least 1, not {cfg.warmup_updates}")
+    check_number("--warmup-updates", cfg.warmup_updates, least=1)
+    check_number("--lr-factor", cfg.lr_factor, above=0)
+    check_number("--d-model", cfg.d_model, least=1)
+
+
+def check_adam_config(cfg: VaswaniAdamConfig) -> None:
+    """Raise ConfigError for values with which Adam is not defined (5.3)."""
+    for beta in read_betas(cfg.adam_betas):
+        check_number("--adam-betas", beta, least=0, below=1)
+    check_number("--adam-eps", cfg.adam_eps, least=0)
+    check_number("--weight-decay", cfg.weight_decay, least=0)
+
+
+def read_betas(given: Any) -> tuple[float, float]:
+    """β₁ and β₂ from a list, as in YAML, or from text such as "(0.9, 0.98)", as in a flag.
+
+    Raises ConfigError unless they are two numbers.
+    """
+    try:
+        first, second = ast.literal_eval(given) if isinstance(given, str) else given
+        return float(first), float(second)
+    except (SyntaxError, TypeError, ValueError):
+        raise ConfigError(
+            f"--adam-betas must be two numbers, such as (0.9, 0.98), not {given}"
+        ) from None
+
+
+def check_task_config(cfg: VaswaniTranslationConfig) -> None:
+    """Raise ConfigError for a negative number of something."""
+    for name in ("batch_tokens", "eval_bleu_lines", "save_all_last"):
+        check_number(flag(name), getattr(cfg, name), least=0)
 
 
 def check_precision(common: Any, precision: Any) -> None:

@@ -4,7 +4,6 @@ fairseq's Adam updates one parameter after another, in seven passes over each; t
 kernel reads and writes each number once.
 """
 
-import ast
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import Tensor
 
+from .checks import check_adam_config, read_betas
 from .config import VaswaniAdamConfig
 
 
@@ -78,7 +78,9 @@ class VaswaniAdam(FairseqOptimizer):
     """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (5.3) as its defaults."""
 
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
+        """Raises ConfigError for values that cannot work."""
         super().__init__(cfg)
+        check_adam_config(cfg)
         self._optimizer = EpsilonHatAdam(params, **self.optimizer_config)
 
     @property
@@ -112,9 +114,3 @@ class VaswaniAdam(FairseqOptimizer):
         if max_norm > 0:
             torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
-
-
-def read_betas(given: Any) -> tuple[float, float]:
-    """β₁ and β₂ from a list, as in YAML, or from text such as "(0.9, 0.98)", as in a flag."""
-    first, second = ast.literal_eval(given) if isinstance(given, str) else given
-    return float(first), float(second)

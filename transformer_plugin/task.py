@@ -12,6 +12,7 @@ from fairseq.data import EpochBatchIterator
 from fairseq.tasks import register_task
 
 from .batch_size import batch_warning, measure
+from .checks import check_task_config
 from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniTranslationConfig
 from .generator import VaswaniSequenceGenerator
@@ -28,6 +29,11 @@ class VaswaniTranslationTask(CheckedTranslationTask):
     _logged = False
     #: what is shown at each validation of a training
     valid_bleu: ValidBleu | None = None
+
+    def __init__(self, cfg: VaswaniTranslationConfig, *dictionaries: Any) -> None:
+        """Raises ConfigError for an option that cannot work."""
+        check_task_config(cfg)
+        super().__init__(cfg, *dictionaries)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """As fairseq's; only a training calls it, so that no other validation translates."""

@@ -16,8 +16,9 @@ from tests import archives
 from tests.files import write
 from tests.own_text import HERE, OWN, STAGES, contents
 from vaswani import cli
+from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
-from vaswani.data.recipe import Recipe
+from vaswani.data.recipe import Recipe, recipe_from
 from vaswani.data.text import SPLITS
 
 
@@ -74,6 +75,31 @@ def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path):
         keys.append(last_key(replace(recipe, **{name: other})))
     keys += [last_key(recipe, **{read: other_text}) for read in ("codes", "dictionary")]
     assert len({last_key(recipe), *keys}) == len(keys) + 1
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--bpe 0", "--bpe must be at least 1, not 0"),
+        ("--ratio nan", "--ratio must be a finite number, not nan"),
+        ("--limit -1", "--limit must be at least 1, not -1"),
+        ("--workers 0", "--workers must be at least 1, not 0"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_before_anything_is_made(own, capsys, option, sentence):
+    """Codes without a merge were made, and then called damaged."""
+    text = ["--source-lang", "en", "--target-lang", "de", "--train", "train", "--valid", "valid"]
+    assert cli.main(["prepare", *text, "--out", "data", *option.split()]) == 1
+    assert sentence in capsys.readouterr().err and not Path("data").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("bpe", 0), ("ratio", float("nan")), ("bpe", "many"), ("valid_every", 1)]
+)
+def test_a_number_in_a_recipe_is_refused_by_its_key(key, value):
+    table = {"source_lang": "en", "target_lang": "de", "train": "a", "valid": "b", key: value}
+    with pytest.raises(UserError, match=f"mine.yaml: {key} must be .*, not {value}"):
+        recipe_from(table, "mine.yaml")
 
 
 def test_complete_data_need_no_text_any_more(own, light, capsys):

@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 import vaswani
 from vaswani import cli
+from vaswani.common.options import Checked
 from vaswani.experiment import find
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.paper import FILES
@@ -97,6 +99,23 @@ def test_what_numpy_refuses_for_fairseq_is_the_users_and_for_us_a_bug(monkeypatc
     monkeypatch.setattr("vaswani.commands.plugin_dir.run", lambda args: numpy.random.seed(-1))
     with pytest.raises(ValueError, match="Seed must be between"):
         cli.main(["plugin-dir"])
+
+
+#: options that may have any finite number
+ANY_NUMBER = {"lenpen", "unkpen"}
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_number_of_a_command_has_its_limits(verb):
+    """``average --last`` is compared with the checkpoints that there are."""
+    module = cli.module_of(verb)
+    kinds = map(module.options_for, ([], *zip(FILES))) if verb == "reproduce" else [module.Options]
+    for kind in kinds:
+        for item in dataclasses.fields(kind):
+            if {int, float} & {item.type, *get_args(item.type)} and item.name != "last":
+                limits = {"least", "above"} & {k for k, v in item.metadata.items() if v is not None}
+                assert issubclass(kind, Checked), kind
+                assert limits or item.name in ANY_NUMBER, item.name
 
 
 def test_experiments_are_found_by_path_and_by_either_spelling(monkeypatch, tmp_path):

@@ -1,18 +1,26 @@
 """Options: presets by both routes, and combinations that cannot work, refused in one sentence."""
 
+import math
 from typing import Any
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
+from torch import nn
 
-import transformer_plugin  # noqa: F401  (registers)
 from tests.models import config, dictionary, small_model, task
 from transformer_plugin.checks import check_model_config
 from transformer_plugin.config import (
     ConfigError,
+    VaswaniAdamConfig,
+    VaswaniInverseSqrtConfig,
+    VaswaniTranslationConfig,
 )
+from transformer_plugin.lr_schedule import VaswaniInverseSqrt
+from transformer_plugin.optimizer import VaswaniAdam
+from transformer_plugin.task import VaswaniTranslationTask
 
 # Table 3, section 6.1, and the small model outside the paper: layers, d_model, d_ff, heads, P_drop.
 PRESETS = {
@@ -20,6 +28,14 @@ PRESETS = {
     "vaswani_transformer_big": (6, 1024, 4096, 16, 0.3),
     "vaswani_transformer_big_en_fr": (6, 1024, 4096, 16, 0.1),
     "vaswani_transformer_tiny": (4, 128, 256, 4, 0.3),
+}
+
+
+#: who reads a section
+READERS = {
+    VaswaniInverseSqrtConfig: lambda cfg: VaswaniInverseSqrt(cfg, None),
+    VaswaniAdamConfig: lambda cfg: VaswaniAdam(cfg, [nn.Parameter(torch.ones(1))]),
+    VaswaniTranslationConfig: lambda cfg: VaswaniTranslationTask(cfg, dictionary(), dictionary()),
 }
 
 
@@ -61,13 +77,39 @@ def test_presets_by_both_routes(name: str) -> None:
     [
         ({"decoder_attention_heads": 3}, "--decoder-attention-heads 3"),
         ({"encoder_embed_dim": 32}, "--encoder-embed-dim 32 and --decoder-embed-dim 16"),
-        ({"dropout": 1.0}, "--dropout"),
+        ({"dropout": 1.0}, "--dropout must be below 1"),
+        ({"dropout": math.nan}, "--dropout must be a finite number"),
+        ({"encoder_layers": -1}, "--encoder-layers must be at least 1, not -1"),
+        ({"encoder_attention_heads": 0}, "--encoder-attention-heads"),
+        ({"head_value_dim": 0}, "--head-value-dim"),
+        ({"layer_norm_eps": math.nan}, "--layer-norm-eps"),
         ({"share_all_embeddings": True, "untie_embeddings": True}, "--untie-embeddings"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         check_model_config(config(**options))
+
+
+@pytest.mark.parametrize(
+    "section,options,named",
+    [
+        (VaswaniInverseSqrtConfig, {"lr_factor": math.nan}, "--lr-factor must be a finite number"),
+        (VaswaniInverseSqrtConfig, {"lr_factor": -1.0}, "--lr-factor must be above 0"),
+        (VaswaniInverseSqrtConfig, {"d_model": 0}, "--d-model"),
+        (VaswaniAdamConfig, {"adam_betas": "abc"}, "--adam-betas must be two numbers"),
+        (VaswaniAdamConfig, {"adam_betas": "(0.9"}, "--adam-betas must be two numbers"),
+        (VaswaniAdamConfig, {"adam_betas": [0.9, math.nan]}, "--adam-betas must be a finite"),
+        (VaswaniAdamConfig, {"adam_eps": -1e-9}, "--adam-eps"),
+        (VaswaniTranslationConfig, {"eval_bleu_lines": -1}, "--eval-bleu-lines"),
+        (VaswaniTranslationConfig, {"batch_tokens": -1}, "--batch-tokens"),
+    ],
+)
+def test_impossible_numbers_are_refused_where_they_are_read(section, options, named) -> None:
+    """By fairseq's own commands, too, which know no limits."""
+    cfg = section(**options)
+    with pytest.raises(ConfigError, match=named):
+        READERS[section](cfg)
 
 
 def test_differing_dictionaries_are_refused_unless_untied() -> None:

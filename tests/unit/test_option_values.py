@@ -25,8 +25,16 @@ def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") 
 
 
 VALUES = """
-optimization.lr=[.nan] optimization.stop_time_hours=.nan model.dropout=1
-criterion.label_smoothing=1 checkpoint.save_interval=0 task.target_lang=no
+optimization.lr=[.nan] optimization.stop_time_hours=.nan optimization.lr=[-1]
+optimization.update_freq=[0] optimization.update_freq=[4,-1] checkpoint.save_interval=0
+checkpoint.checkpoint_suffix=-x common.seed=-1 dataset.num_workers=-1 task.target_lang=no
+criterion.label_smoothing=1 lr_scheduler.lr_factor=0 lr_scheduler.lr_factor=-1
+lr_scheduler.lr_factor=.inf lr_scheduler.warmup_updates=0 lr_scheduler.d_model=-5
+optimizer.adam_betas=abc optimizer.adam_betas=[0.9] optimizer.adam_betas=[0.9,1]
+optimizer.adam_eps=-1 optimizer.weight_decay=-1
+model.dropout=1 model.dropout=-0.1 model.encoder_layers=-1 model.decoder_layers=0
+model.encoder_attention_heads=0 model.decoder_ffn_embed_dim=-1 model.head_key_dim=0
+model.layer_norm_eps=-1
 """
 
 
@@ -44,10 +52,20 @@ def test_a_value_is_refused_by_its_option(override):
         ("dataset.max_tokens=null", "dataset.max_tokens"),
         ("common.bf16=true", "model.precision"),
         ("optimization.max_update: 3", "section.key=value"),
+        ("optimization.update_freq=8", "write [8]"),
+        ("optimization.lr=5e-4", "write [0.0005]"),
+        ("model: vaswani_transformer", "section.key=value"),
     ],
 )
 def test_a_refused_value_names_what_to_write_instead(override, named):
     assert named in refused(override)
+
+
+def test_a_section_without_keys_is_named(tmp_path):
+    text = (ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text[: text.index('model:')]}model: vaswani_transformer\n")
+    assert "section 'model'" in refused(path=path)
 
 
 # ---- 16 bits -----------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """Options as a dataclass: the parser made from one."""
 
 import argparse
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
-from vaswani.common.options import argument, option, parse
+from vaswani.common.errors import UserError
+from vaswani.common.options import Checked, argument, option, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +62,42 @@ def test_a_wrong_command_line_names_its_mistake(line, named, capsys):
 def test_changes_may_stand_before_and_after_an_option():
     found = parse(argparse.ArgumentParser(), Options, ["base", "a=1", "--gpus", "2", "b=2"])
     assert found.overrides == ["a=1", "b=2"]
+
+
+# ---- what is checked ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers(Checked):
+    """Options with limits, and without."""
+
+    files: list[str] = argument("FILE", default=[])
+    workers: int | None = option(metavar="N", least=1)
+    share: float = option(0.5, above=0)
+    penalty: float = option(1.0)
+    name: str = option("a")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"workers": 0}, "--workers must be at least 1, not 0"),
+        ({"share": 0.0}, "--share must be above 0, not 0.0"),
+        ({"share": np.float32(-1)}, "--share must be above 0, not -1.0"),
+        ({"share": math.nan}, "--share must be a finite number, not nan"),
+        ({"penalty": math.nan}, "--penalty must be a finite number, not nan"),
+        ({"penalty": -math.inf}, "--penalty must be a finite number, not -inf"),
+    ],
+)
+def test_a_number_outside_its_limits_is_refused_by_its_flag(given, sentence):
+    """NaN passes every comparison: a ratio of NaN would be no limit."""
+    with pytest.raises(UserError) as refused:
+        Numbers(**given)
+    assert str(refused.value) == sentence
+    line = [f"--{name}={value}" for name, value in given.items()]
+    with pytest.raises(UserError):
+        parse(argparse.ArgumentParser(), Numbers, line)
+
+
+def test_numbers_within_their_limits_pass():
+    Numbers(workers=1, share=1e-9, penalty=-3.0)

@@ -23,7 +23,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
-from vaswani.common.options import argument, option
+from vaswani.common.options import Checked, argument, option
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.experiment.find import is_run, load_plugin, run_folders
 from vaswani.export.to_ctranslate2 import QUANTIZATIONS, refuse_inexpressible
@@ -45,7 +45,7 @@ NOT_COMPARED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """The model, where it goes, and the text of the proof."""
 
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
@@ -56,7 +56,9 @@ class Options:
         metavar="FILE", help="sentences for the proof (default: the run's test)"
     )
     reference: str | None = option(metavar="FILE", help="their translations, for BLEU")
-    lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
+    lines: int = option(
+        500, "lines of the text to use (default: 500); 0: all", metavar="N", least=0
+    )
     user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
 
 

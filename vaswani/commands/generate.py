@@ -55,6 +55,7 @@ class Options(search_options.as_arguments([*BEAM_OPTIONS, "length_penalty", "max
     workers: int | None = option(
         metavar="N",
         help="processes, on a CPU (default: one per core), never more than there are batches",
+        least=1,
     )
     user_dir: str | None = option(
         metavar="DIR", help="a user-dir of your own that the model needs (default: the run's)"

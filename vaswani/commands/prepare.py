@@ -25,7 +25,7 @@ from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
-from vaswani.common.options import argument, option
+from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
@@ -52,7 +52,7 @@ STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """A name, or the six options for one's own text; and how to process it."""
 
     name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
@@ -74,15 +74,19 @@ class Options:
         "which needs no spaces between words",
     )
     bpe: int | None = option(
-        metavar="N", help="merges of the joint BPE; with sentencepiece, the number of pieces"
+        metavar="N",
+        help="merges of the joint BPE; with sentencepiece, the number of pieces",
+        least=1,
     )
-    max_words: int | None = option(metavar="N", help="leave out longer pairs")
-    ratio: float | None = option(metavar="R", help="highest ratio of longer to shorter side")
-    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs")
-    workers: int = option(cores(), metavar="N", help="processes (default: all cores)")
+    max_words: int | None = option(metavar="N", help="leave out longer pairs", least=1)
+    ratio: float | None = option(
+        metavar="R", help="highest ratio of longer to shorter side", least=1
+    )
+    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs", least=1)
+    workers: int = option(cores(), metavar="N", help="processes (default: all cores)", least=1)
     start: str | None = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
     if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
-    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
+    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N", least=0)
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
     manifest: str | None = option(metavar="FILE", help="other URLs for the archives")
 

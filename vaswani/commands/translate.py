@@ -40,8 +40,12 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
-    workers: int | None = option(metavar="N", help="processes, on a CPU (default: one per core)")
-    buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
+    workers: int | None = option(
+        metavar="N", help="processes, on a CPU (default: one per core)", least=1
+    )
+    buffer_size: int = option(
+        10000, "lines per window (default: 10,000); 0: all", metavar="N", least=0
+    )
     output: str | None = option(metavar="FILE", help="write here, not to standard output")
     user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
 

@@ -1,22 +1,27 @@
 """A verb's options as a dataclass, and the command-line parser built from it.
 
     @dataclass(frozen=True, kw_only=True)
-    class Options:
+    class Options(Checked):
         run: str = argument("RUN")
         subset: str = option("test", help="which translations of the run (default: test)")
-        bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+        bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE", least=1)
         dry_run: bool = option(False, help="print the commands without running them")
 
 Name, type and default of an option are those of its field, so one verb calls another with
-``Options(run="mine")``, not with a command line. (fairseq's and hydra's parser builders have no
-positional arguments, and take seconds to import: too long for ``--help``.)
+``Options(run="mine")``, not with a command line. So are the limits of a number, which are checked
+in either case if the dataclass is derived from :class:`Checked`. (fairseq's and hydra's parser
+builders have no positional arguments, and take seconds to import: too long for ``--help``.)
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields
+from numbers import Real
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from vaswani.common.errors import UserError
 
 T = TypeVar("T")
 
@@ -29,14 +34,19 @@ def option(
     choices: Sequence[str] | None = None,
     flag: str | None = None,
     required: bool = False,
+    least: float | None = None,
+    above: float | None = None,
 ) -> Any:
     """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
 
     Args:
         flag: the option's name if it cannot be the field's, such as ``--from``
         required: whether the option must be given; it then has no default
+        least: the lowest number
+        above: the number must be greater
     """
-    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
+    shown = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
+    given = {**shown, "least": least, "above": above}
     if required:
         return field(metadata=given)
     return field(default=default, metadata=given)
@@ -60,7 +70,46 @@ def argument(
 
 def flag_of(item: "Field[Any]") -> str:
     """An option's flag: ``--test-set``."""
-    return item.metadata["flag"] or f"--{item.name.replace('_', '-')}"
+    return item.metadata.get("flag") or f"--{item.name.replace('_', '-')}"
+
+
+# ---- what is checked when options are read -----------------------------------------------------
+
+
+def check_number(
+    name: str, value: Any, least: float | None = None, above: float | None = None
+) -> None:
+    """Raise UserError unless an option's value is a finite number within its limits.
+
+    NaN, which is neither below nor above anything, is refused. (The plugin's options have a
+    function like this in ``transformer_plugin/checks.py``, whose import takes seconds.)
+
+    Args:
+        name: of the option, for the message
+        value: what was given
+        least: the lowest number
+        above: the number must be greater
+    """
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise UserError(f"{name} must be a finite number, not {value}")
+    if least is not None and value < least:
+        raise UserError(f"{name} must be at least {least:g}, not {value}")
+    if above is not None and value <= above:
+        raise UserError(f"{name} must be above {above:g}, not {value}")
+
+
+class Checked:
+    """A dataclass of options whose numbers are checked when one is made."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError, naming the option, for a number outside its limits."""
+        for item in fields(self):  # type: ignore[arg-type]
+            value, limits = getattr(self, item.name), item.metadata
+            if isinstance(value, Real):
+                check_number(flag_of(item), value, limits.get("least"), limits.get("above"))
+
+
+# ---- the parser -------------------------------------------------------------------------------
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json, read_sums, sha256_of
+from vaswani.common.options import check_number
 from vaswani.data.pairs import Limits
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import (
@@ -31,6 +32,16 @@ CHOICES = {
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
     "subword": tuple(SUBWORD_MODELS),
+}
+#: the least values of these keys
+LEAST = {
+    "bpe": 1,
+    "dictionary": 1,
+    "limit": 1,
+    "max_words": 1,
+    "min_words": 0,
+    "ratio": 1,
+    "valid_every": 2,
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
@@ -162,6 +173,9 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
             f"{where}: SentencePiece splits raw text: leave out --tokenised (tokenised: true), or "
             f"take --subword {BPE}"
         )
+    for key, least in LEAST.items():
+        if key in given:
+            check_number(f"{where}: {key}", given[key], least)
     named = [split for split in SPLITS if split in given]
     own_text = "train" in named and ("valid" in named) != ("valid_every" in given)
     # trees: their recipe is that of any trees, which the arguments name

@@ -13,18 +13,24 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from vaswani.common.errors import UserError, nearest
 from vaswani.experiment.find import load_plugin, load_user_dir, read_yaml, yaml_errors
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
-#: by which fairseq divides, some of them only when the first epoch ends, before it saves
-AT_LEAST_1 = (
-    *(("common", "log_interval"), ("dataset", "validate_interval")),
-    *(("dataset", "required_batch_size_multiple"), ("checkpoint", "save_interval")),
-)
+#: the least value of keys with which fairseq divides by zero, fails late, or does something else
+LEAST = {
+    ("checkpoint", "save_interval"): 1,
+    ("common", "log_interval"): 1,
+    ("common", "seed"): 0,
+    ("dataset", "num_workers"): 0,
+    ("dataset", "required_batch_size_multiple"): 1,
+    ("dataset", "validate_interval"): 1,
+    ("optimization", "lr"): 0,
+    ("optimization", "update_freq"): 1,
+}
 
 
 def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
@@ -33,7 +39,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
 
     Raises:
-        UserError: an unknown section, component or key.
+        UserError: an unknown section, component or key, or a value that cannot work.
         OmegaConfBaseException: a value of the wrong type.
     """
     return config_of(read_yaml(path), str(path), overrides)
@@ -119,7 +125,10 @@ def fairseq_form(config: Any) -> Any:
 
 
 def check_names(given: dict[str, Any], where: str) -> None:
-    """Raises UserError for a section, component or key that fairseq does not know."""
+    """Raises UserError for a section, component or key that fairseq does not know.
+
+    Also for a number where it takes a list of them, and for YAML's truth values as languages.
+    """
     from fairseq.dataclass.configs import FairseqConfig
 
     sections = FairseqConfig.__dataclass_fields__
@@ -128,23 +137,34 @@ def check_names(given: dict[str, Any], where: str) -> None:
             raise UserError(
                 f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
             )
-        known: set[str] | None = None
+        if not isinstance(keys, dict | None):
+            raise UserError(f"{where}: section '{section}' has no keys, such as _name: {keys}")
+        known: dict[str, Any] | None = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
-            known = {item.name for item in dataclasses.fields(sections[section].default)}
+            known = types_of(sections[section].default)
         for key, value in (keys or {}).items():
             if known is not None and key not in known:
                 offer = nearest(str(key), list(known))
                 raise UserError(f"{where}: {section} has no key '{key}'{offer}")
+            if known and get_origin(known[key]) is list and isinstance(value, (int, float)):
+                raise UserError(f"{where}: {section}.{key} is a list: write [{value}]")
             if isinstance(value, bool) and key.endswith("_lang"):
                 raise UserError(
                     f"{where}: {section}.{key} is {value}, to YAML: put quotes around no, or on"
                 )
 
 
-def component_keys(section: str, keys: Any, where: str) -> set[str] | None:
-    """Keys of the component that ``_name`` chooses; None where fairseq lists none.
+def types_of(options: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields, by name."""
+    return {item.name: item.type for item in dataclasses.fields(options)}
+
+
+def component_keys(section: str, keys: Any, where: str) -> dict[str, Any] | None:
+    """Keys of the component that ``_name`` chooses, and their types; None where fairseq lists none.
+
+    Of an older model without a dataclass the types are not known, and are None.
 
     Raises:
         UserError: ``_name`` is missing or not registered.
@@ -172,13 +192,14 @@ def component_keys(section: str, keys: Any, where: str) -> set[str] | None:
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )
     if configs.get(name) is not None:
-        return {"_name", *(item.name for item in dataclasses.fields(configs[name]))}
+        return {"_name": str, **types_of(configs[name])}
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few only by a default
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
-        return {"_name", *vars(defaults), *(action.dest for action in parser._actions)}
+        options = ["_name", *vars(defaults), *(action.dest for action in parser._actions)]
+        return dict.fromkeys(options)
     return None
 
 
@@ -189,12 +210,18 @@ def check_values(config: Any) -> None:
 
     for section, given in config.items():
         for key, value in given.items() if hasattr(given, "items") else ():
-            for number in value if isinstance(value, Sequence) else [value]:
+            for number in numbers_of(value):
                 if isinstance(number, float) and math.isnan(number):  # no limit would be reached
                     raise UserError(f"{section}.{key} is {value}, but must be a number")
-    for section, key in AT_LEAST_1:
-        if config[section][key] < 1:
-            raise UserError(f"{section}.{key} is {config[section][key]}, but must be 1 or more")
+    for (section, key), least in LEAST.items():
+        for number in numbers_of(config[section][key]):
+            plugin.check_number(f"{section}.{key}", number, least=least)
+    if config.checkpoint.checkpoint_suffix:
+        raise UserError(
+            f"checkpoint.checkpoint_suffix is {config.checkpoint.checkpoint_suffix}, but the "
+            "commands of 'vaswani' find checkpoints by the names that fairseq gives them without "
+            "one: leave it out, and give another run=NAME"
+        )
     if (config.dataset.max_tokens or 0) < 1 and (config.dataset.batch_size or 0) < 1:
         raise UserError(
             "nothing limits how large a batch is: give dataset.max_tokens (padded tokens, for "
@@ -214,3 +241,13 @@ def check_values(config: Any) -> None:
         plugin.check_label_smoothing(config.criterion.label_smoothing)
     if config.lr_scheduler._name == "vaswani_inverse_sqrt":
         plugin.check_schedule_config(config.lr_scheduler)
+    if config.optimizer._name == "vaswani_adam":
+        plugin.check_adam_config(config.optimizer)
+    if config.task._name == "vaswani_translation":
+        plugin.check_task_config(config.task)
+
+
+def numbers_of(value: Any) -> Sequence[Any]:
+    """The values in a list, or a single one."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return value if is_list else [value]

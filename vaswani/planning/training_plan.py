@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.options import option
+from vaswani.common.options import Checked, option
 from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
@@ -22,19 +22,21 @@ GB = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardware:
+class Hardware(Checked):
     """What the training would run on; a command adds these to its options."""
 
     gpus: int | None = option(
-        metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)"
+        metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)", least=1
     )
     memory: float | None = option(
         metavar="GB",
         help="memory per GPU (default: 16 GB with --gpus, else this machine's)",
+        above=0,
     )
     tokens_per_second: float | None = option(
         metavar="X",
         help="target tokens per second on all GPUs together, as training logs them (wps)",
+        above=0,
     )
 
 
