@@ -24,7 +24,7 @@ from vaswani.common import signals
 from vaswani.common.environment import version
 from vaswani.common.errors import FAIRSEQ, NO_MEMORY, nearest, refusal_of_fairseq
 from vaswani.common.files import NO_SPACE
-from vaswani.common.options import parse
+from vaswani.common.options import check_encoding, parse
 from vaswani.experiment.find import DOCS
 
 # fairseq uses it at import: here, so that the processes that a training spawns are silent as well
@@ -96,7 +96,9 @@ def run_verb(argv: list[str] | None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kind = module.options_for(args.rest) if hasattr(module, "options_for") else module.Options
-    code = int(module.run(parse(verb_parser, kind, args.rest)))
+    options = parse(verb_parser, kind, args.rest)
+    check_encoding(options)
+    code = int(module.run(options))
     sys.stdout.flush()  # if that fails, let it fail here
     return code
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -305,6 +306,18 @@ def test_files_of_others_are_left_alone(name, model, text, tmp_path, capsys):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_text_in_a_file_of_any_name_is_translated(model, text, tmp_path, capsys):
+    """Its name is not UTF-8, which only an output, or a model, has to be."""
+    odd = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.link(text, odd)
+    command = ["translate", model, os.fsdecode(odd)]
+    assert stock.vaswani(*command, "--output", tmp_path / "out") == 0
+    report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert report["lines"] == len(text.read_text(encoding="utf-8").splitlines())
+    assert stock.vaswani(*command, "--output", os.fsdecode(odd + b".out")) == 1
+    assert r"caf\xe9.out' is not UTF-8" in capsys.readouterr().err
+
+
 # ---- Python -------------------------------------------------------------------------------------
 
 
@@ -324,9 +337,22 @@ def test_threads_get_what_one_gets(model):
     [
         ("the house", {}, "list"),
         (["the house"], {"beem": 4}, "beem"),
+        (["the house"], {"beam": "4"}, "beam should be of type int, but is '4'"),
+        (["the house"], {"print_alignment": "no"}, "print_alignment should be of type bool"),
+        (["the house"], {"max_tokens": 1.5}, "max_tokens should be of type int | None"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_a_type_error(sentences, options, named, model):
     translator = Translator.from_pretrained(str(model), device="cpu")
-    with pytest.raises(TypeError, match=named):
+    with pytest.raises(TypeError) as refused:
         translator.translate(sentences, **options)
+    assert named in str(refused.value)
+    translator.translate([], beam=np.int64(2), lenpen=1, max_tokens=None)
+
+
+@pytest.mark.parametrize("name", ["lenpen", "unkpen", "temperature", "max_len_a"])
+def test_a_number_that_is_none_is_a_value_error(name, model):
+    """With a penalty of NaN the model seemed to have diverged."""
+    translator = Translator.from_pretrained(str(model), device="cpu")
+    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')} must be a finite number"):
+        translator.translate(["the house"], **{name: float("nan")})

@@ -118,6 +118,15 @@ def test_every_number_of_a_command_has_its_limits(verb):
                 assert limits or item.name in ANY_NUMBER, item.name
 
 
+@pytest.mark.parametrize(
+    "line", ["train small run=caf\udce9", "average caf\udce9", "attention m caf\udce9"]
+)
+def test_an_argument_that_is_not_utf8_is_refused_by_every_command(line, small, capsys):
+    """A run of such a name was trained, and its checkpoints then called damaged."""
+    assert "caf\\xe9' is not UTF-8" in refused(capsys, *line.split())
+    assert not Path("runs").exists()
+
+
 def test_experiments_are_found_by_path_and_by_either_spelling(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     shipped = ROOT / "configs" / "multi30k_en_de.yaml"

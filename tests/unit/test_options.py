@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.common.options import Checked, argument, option, parse
+from vaswani.common.options import Checked, argument, check_encoding, option, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def test_changes_may_stand_before_and_after_an_option():
 class Numbers(Checked):
     """Options with limits, and without."""
 
-    files: list[str] = argument("FILE", default=[])
+    files: list[str] = argument("FILE", default=[], any_name=True)
     workers: int | None = option(metavar="N", least=1)
     share: float = option(0.5, above=0)
     penalty: float = option(1.0)
@@ -101,3 +101,10 @@ def test_a_number_outside_its_limits_is_refused_by_its_flag(given, sentence):
 
 def test_numbers_within_their_limits_pass():
     Numbers(workers=1, share=1e-9, penalty=-3.0)
+
+
+def test_an_argument_that_is_not_utf8_is_refused_unless_it_names_text_to_read():
+    """Python has the byte E9 as a surrogate, which it can write nowhere but in a file's name."""
+    check_encoding(Numbers(files=["caf\udce9"], name="café"))
+    with pytest.raises(UserError, match=r"'caf\\xe9' is not UTF-8"):
+        check_encoding(Numbers(name="caf\udce9"))

@@ -34,7 +34,7 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
     files: list[str] = argument(
-        "FILE", "text, also .gz or .xz (default: standard input)", default=[]
+        "FILE", "text, also .gz or .xz (default: standard input)", default=[], any_name=True
     )
     scores: bool = option(False, "add a column of scores")
     precision: str = option(

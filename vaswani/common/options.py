@@ -57,12 +57,16 @@ def argument(
     help: str | None = None,
     *,
     default: Any = MISSING,
+    any_name: bool = False,
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
 
     A list takes any number of values; without a default, at least one. Its default is always [].
+
+    Args:
+        any_name: whether it is the name of text to read, and may hold any bytes
     """
-    given = {"help": help, "metavar": metavar, "positional": True}
+    given = {"help": help, "metavar": metavar, "positional": True, "any_name": any_name}
     if isinstance(default, list):
         return field(default_factory=list, metadata=given)
     return field(default=default, metadata=given)
@@ -107,6 +111,31 @@ class Checked:
             value, limits = getattr(self, item.name), item.metadata
             if isinstance(value, Real):
                 check_number(flag_of(item), value, limits.get("least"), limits.get("above"))
+
+
+def check_encoding(options: Any) -> None:
+    """Raise UserError for an argument that is not UTF-8.
+
+    Python reads the other bytes of a command line as surrogates, which no file of text can hold
+    (a checkpoint, a configuration, a model card). Only names of text to read may have them.
+    """
+    for item in fields(options):
+        value = getattr(options, item.name)
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and not item.metadata.get("any_name") and not is_utf8(word):
+                shown = word.encode(errors="surrogateescape").decode(errors="backslashreplace")
+                raise UserError(
+                    f"'{shown}' is not UTF-8: rename the file or folder, or write the text in UTF-8"
+                )
+
+
+def is_utf8(word: str) -> bool:
+    """Whether a word of the command line was UTF-8."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # ---- the parser -------------------------------------------------------------------------------
