@@ -12,6 +12,7 @@ from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.launch import check_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,6 +67,38 @@ def test_a_section_without_keys_is_named(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text[: text.index('model:')]}model: vaswani_transformer\n")
     assert "section 'model'" in refused(path=path)
+
+
+# ---- what this machine lacks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("common.fp16=true", "common.fp16 needs a GPU"),
+        ("common.tpu=true", "common.tpu"),
+        ("common.wandb_project=mine", "pip install wandb"),
+        ("common.aim_repo=mine", "pip install aim"),
+        ("checkpoint.write_checkpoints_asynchronously=true", "pip install iopath"),
+    ],
+)
+def test_an_option_that_needs_more_than_there_is_is_refused(override, named, monkeypatch):
+    """fairseq says this in its log alone; without iopath it ends there, with nothing trained."""
+    config = experiment_config(ROOT / "configs" / "demo_en_de.yaml", ["common.cpu=true", override])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=named):
+        check_machine(config)
+
+
+def test_one_of_two_packages_is_enough(monkeypatch):
+    changes = ["common.cpu=true", "common.tensorboard_logdir=here"]
+    config = experiment_config(ROOT / "configs" / "demo_en_de.yaml", changes)
+    installed = {"tensorboardX": True}
+    monkeypatch.setattr("importlib.util.find_spec", installed.get)
+    check_machine(config)
+    installed.clear()
+    with pytest.raises(UserError, match="pip install tensorboard,"):
+        check_machine(config)
 
 
 # ---- 16 bits -----------------------------------------------------------------------------------

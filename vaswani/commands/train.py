@@ -67,6 +67,7 @@ def run(options: Options) -> int:
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
     config = experiment_config(path, overrides)
+    launch.check_machine(config)
     for key in ("finetune_from_model", "continue_once"):
         start = config.checkpoint.get(key)
         if start and not Path(start).is_file():

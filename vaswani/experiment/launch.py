@@ -10,6 +10,7 @@ torchrun, which gives each process its five variables; fairseq's own settings by
 """
 
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import re
@@ -30,6 +31,14 @@ ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchru
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
 #: seconds that spawned processes are given to end by themselves
 GRACE = 60.0
+#: packages that fairseq does without, or ends without a word, where they are missing: one of them
+NEEDED = {
+    ("checkpoint", "write_checkpoints_asynchronously"): ["iopath"],
+    ("common", "aim_repo"): ["aim"],
+    ("common", "azureml_logging"): ["azureml"],
+    ("common", "tensorboard_logdir"): ["tensorboard", "tensorboardX"],
+    ("common", "wandb_project"): ["wandb"],
+}
 #: the end of a traceback whose error is a class of this project: its package, and the message
 _PROJECT_ERROR = re.compile(
     r"^(vaswani|transformer_plugin)[\w.]*Error: (.+)", re.MULTILINE | re.DOTALL
@@ -43,6 +52,24 @@ class Launch(NamedTuple):
     rank: int
     world_size: int
     section: dict[str, Any]
+
+
+def check_machine(config: Any) -> None:
+    """Raises UserError for an option that needs a device, or a package, that is not here."""
+    if config.common.tpu:
+        raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave it out")
+    if config.common.fp16 and on_cpu(config):
+        raise UserError(
+            "common.fp16 needs a GPU: leave it out, or, for a model of this plugin, give "
+            "model.precision=bf16 instead"
+        )
+    for (section, key), packages in NEEDED.items():
+        wanted = config[section].get(key)
+        if wanted and not any(map(importlib.util.find_spec, packages)):
+            raise UserError(
+                f"{section}.{key} needs the package '{packages[0]}', which is not installed: "
+                f"pip install {packages[0]}, or leave it out"
+            )
 
 
 def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
