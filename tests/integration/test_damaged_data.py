@@ -41,6 +41,22 @@ def test_a_dictionary_that_is_too_short_is_refused(workplace, cli):
     assert done.code == 1 and "dict." in done.err
 
 
+@pytest.mark.parametrize("line", ["without-a-count", "0 7"])
+def test_a_damaged_dictionary_is_refused_by_its_name(own_run, cli, line):
+    """fairseq's ValueError, or RuntimeError for a word that occurs twice, names no file."""
+    for language in ("en", "de"):  # both: two that differ are refused for that
+        path = DATA / f"dict.{language}.txt"
+        path.write_text(f"{path.read_text()}{line}\n")
+    options = ["--data", str(DATA)]
+    for command in (["train", "small", "run=new"], ["new", "mine", *options], ["plan", "small"]):
+        done = cli(*command)
+        assert done.code == 1 and "dict.en.txt" in done.err and line.split()[0] in done.err
+    for command in (["generate", "small"], ["pack", "small", "--out", "model"]):
+        done = cli(*command, *options)
+        assert done.code == 1 and "dict.en.txt" in done.err.splitlines()[-1]
+    assert not Path("runs/new").exists() and not Path("mine.yaml").exists()
+
+
 def test_text_of_unknown_words_is_refused(tiny_text, workplace, cli):
     """fairseq trains on it: every word is <unk>, and the loss falls."""
     Path("dict.txt").write_text("one 1\ntwo 1\n")

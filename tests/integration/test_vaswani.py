@@ -59,6 +59,19 @@ def test_a_refused_translation_names_its_mistake(own_run, cli, command, named):
     assert ended.code == 1 and named in ended.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("command", ["generate", "average", "pack", "attention"])
+def test_a_run_used_elsewhere_says_where_its_data_is_looked_for(
+    run, cli, tmp_path, monkeypatch, command
+):
+    """Data of the recipe's name, made there, would be other data."""
+    monkeypatch.chdir(tmp_path)
+    ended = cli(command, run, *(["1 2 3"] if command == "attention" else []))
+    last = ended.err.splitlines()[-1]
+    assert ended.code == 1 and "data/digits/data-bin" in last
+    assert "where 'vaswani train' was run" in last and "vaswani prepare" not in last
+    assert command == "average" or "--data DIR" in last
+
+
 def test_the_documented_calls_from_python(workplace):
     """docs/python.md: train, average, generate and score as functions."""
     document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

@@ -59,8 +59,12 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if known else "vaswani prepare"
 
 
-def fill_in_languages(task: Any) -> Path:
+def fill_in_languages(task: Any, advice: str = "") -> Path:
     """The (first) data-bin folder of a task; the languages are filled in where not given.
+
+    Args:
+        task: an experiment's, or a run's
+        advice: what to do if there is no data (default: prepare it)
 
     Raises:
         UserError: there is nothing binarised in it, or another pair.
@@ -68,10 +72,8 @@ def fill_in_languages(task: Any) -> Path:
     folder = first_data_bin(task.get("data"))
     pairs = pairs_in(folder)
     if not pairs:
-        raise UserError(
-            f"task.data: there is no binarised text in {folder}: make it with "
-            f"'{prepare_command(folder)}'"
-        )
+        advice = advice or f"make it with '{prepare_command(folder)}'"
+        raise UserError(f"task.data: there is no binarised text in {folder}: {advice}")
     if not task.get("source_lang") or not task.get("target_lang"):
         task.source_lang, task.target_lang = pairs[0]
     source, target = task.source_lang, task.target_lang
@@ -107,8 +109,6 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list
         UserError: the sides differ in length, or are empty; a file is missing or damaged, or it was
             made with another dictionary.
     """
-    from fairseq.data import Dictionary
-
     prefix = split_prefix(folder, split, source, target)
     sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
     if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
@@ -118,7 +118,7 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list
         )
     for language in (source, target):
         path = folder / f"dict.{language}.txt"
-        entries = len(Dictionary.load(str(path)))
+        entries = len(load_dictionary(path))
         unknown, counted = check_text(f"{prefix}.{language}", entries, str(path))
         if unknown == counted > 0:
             raise UserError(
@@ -175,6 +175,24 @@ def positions(config: Any) -> tuple[int, int]:
     ]
     source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in limits)
     return source, target
+
+
+def load_dictionary(path: Path) -> Any:
+    """fairseq's dictionary in a file.
+
+    Raises:
+        UserError: it is no such file, or a line is wrong; fairseq's errors do not name the file.
+    """
+    from fairseq.data import Dictionary
+
+    try:
+        return Dictionary.load(str(path))
+    except OSError:
+        raise
+    except Exception as error:  # ValueError, RuntimeError or Exception itself
+        raise UserError(
+            f"{path} is damaged, or no dictionary of fairseq's: {error} (prepare the data again)"
+        ) from error
 
 
 def check_dictionaries(config: Any, folder: Path) -> None:

@@ -164,8 +164,12 @@ def data_files(config: Any, subset: str) -> tuple[list[Path], int]:
     Raises:
         UserError: no such data or subset, or it is empty or damaged.
     """
-    folder = data_bin.fill_in_languages(config.task)
+    folder = data_bin.fill_in_languages(
+        config.task, "run this where 'vaswani train' was run, or say with --data DIR where it is"
+    )
     pair = (config.task.source_lang, config.task.target_lang)
+    for language in pair:
+        data_bin.load_dictionary(folder / f"dict.{language}.txt")
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
     present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]

@@ -89,7 +89,9 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     table = saved_config(checkpoint, folder)
     data = table["task"].get("data")
     if data and not first_data_bin(data).is_dir():
-        raise UserError(f"there is no data in {first_data_bin(data)}")
+        raise UserError(
+            f"there is no data in {first_data_bin(data)}: run this where 'vaswani train' was run"
+        )
 
     from vaswani.experiment.fairseq_config import with_defaults
 

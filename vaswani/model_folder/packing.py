@@ -10,7 +10,7 @@ from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.templates import render
-from vaswani.data.data_bin import pairs_in
+from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.experiment.find import first_data_bin, load_user_dir, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
@@ -160,7 +160,8 @@ def data_folder(given: str | None, task: dict[str, Any], checkpoint: Path) -> Pa
     folder = first_data_bin(data)
     if not folder.is_dir():
         raise UserError(
-            f"there is no folder {folder}, which should have the dictionaries: give --data DIR"
+            f"there is no folder {folder}, which should have the dictionaries: run this where "
+            "'vaswani train' was run, or 'vaswani pack' with --data DIR"
         )
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
@@ -186,13 +187,11 @@ def check(
     state: Mapping[str, Any],
 ) -> None:
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
-    from fairseq.data import Dictionary
-
     from transformer_plugin.checkpoints import CheckpointError, not_finite
     from transformer_plugin.compat.dictionaries import other_dictionaries
 
     config = model_config(architecture, "the checkpoint", variant)
-    source, target = (Dictionary.load(str(path)) for path in dictionaries)
+    source, target = map(load_dictionary, dictionaries)
     task = task_for(source, target, langs, config)
     problem = other_dictionaries(task, state.get("task_state") or {})
     bad = not_finite(parameters)
