@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -208,6 +209,24 @@ def test_a_lock_that_is_a_link_does_not_empty_a_file(tmp_path):
     with pytest.raises(UserError, match="lock"), locked(tmp_path / "lock", "it is being made"):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_lock_on_a_full_disk_names_its_file(tmp_path):
+    with (
+        own_text.small_files(0),
+        pytest.raises(OSError, match="lock"),
+        locked(tmp_path / "lock", "it is"),
+    ):
+        pass
+
+
+def test_a_lock_that_was_taken_this_moment_names_nobody_yet(tmp_path, monkeypatch):
+    """Its holder has not written its number into the file."""
+    monkeypatch.setattr("fcntl.lockf", MagicMock(side_effect=BlockingIOError))
+    (tmp_path / "lock").touch()
+    refused = pytest.raises(UserError, match=r"another command \(which has just begun\): wait")
+    with refused, locked(tmp_path / "lock", "it is used"):
+        pass
 
 
 def test_no_other_file_renames_flushes_or_locks():

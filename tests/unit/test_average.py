@@ -110,6 +110,8 @@ def test_the_last_five_updates_are_averaged(run_folder: Path, monkeypatch: Any) 
     for run in (run_folder, "demo", run_folder / "checkpoints"):
         assert invoke(run, "--last", 5) == 0
         assert weight(written) == [4.0] * 4
+    assert invoke("demo", "--last", 5, "--output", "mine") == 0
+    assert find_checkpoint("mine") == (Path("mine"), Path()), "it is decoded by the name it has"
     state = load_checkpoint(written)
     assert "last_optimizer_state" not in state
     assert state["optimizer_history"][-1]["num_updates"] == 600

@@ -94,6 +94,15 @@ def test_unsuitable_files_are_not_scored(capsys, hypotheses, references, options
     assert named in sentence_of(capsys) and not Path("h.score.json").exists()
 
 
+@pytest.mark.parametrize("name", ["--hypotheses", "--references", "--compare"])
+def test_a_folder_is_no_text(name, capsys):
+    write(Path("h"), *LINES)
+    files = {"--hypotheses": "h", "--references": "h", name: "."}
+    words = [word for pair in files.items() for word in pair]
+    assert cli.main(["score", *words, "--pair", "en-de"]) == 1
+    assert "there is no file ." in sentence_of(capsys)
+
+
 def test_scores_replace_scores_and_nothing_else(capsys):
     for name in ("h", "r"):
         write(Path(name), *LINES)

@@ -116,7 +116,7 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
 def is_run_or_checkpoint(name: str) -> bool:
     """Whether a name is that of a checkpoint or a run, and not of a model folder."""
     path = Path(name)
-    if path.suffix == ".pt" and not path.is_dir():
+    if path.is_file() or (path.suffix == ".pt" and not path.is_dir()):
         return True
     folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
     return is_run(folder) and not (folder / CONFIG).is_file()

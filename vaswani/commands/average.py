@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vaswani.common.artifact import making, output_file
+from vaswani.common.artifact import making, output_file, writing
 from vaswani.common.errors import UserError, plural
 from vaswani.common.files import locked
 from vaswani.common.options import argument, option
@@ -80,7 +80,7 @@ def run(options: Options) -> int:
     path = output or parts[-1].path.with_name(name)
     check_output(path, parts)
     busy = f"an average is being made in {path.parent}"
-    with locked(path.parent / ".average.lock", busy):
+    with writing(path), locked(path.parent / ".average.lock", busy):
         write_average(parts, output, path, folder is not None and options.last is None)
     return 0
 

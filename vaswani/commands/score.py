@@ -23,6 +23,7 @@ from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.decoding.translated_file import check_files
 from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
@@ -138,6 +139,7 @@ def score_input(options: Options) -> ScoreInput:
             "give a run, or (not both) --hypotheses with --references or --test-set, and --pair"
         )
     references = Path(options.references) if options.references else None
+    check_files([Path(hypotheses), *([references] if references else [])])
     system = input_of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
     )
@@ -159,6 +161,7 @@ def other_input(options: Options, system: ScoreInput) -> ScoreInput:
     name = options.compare or ""
     if options.run and not Path(name).is_file():
         return input_of_run(name, options.subset)
+    check_files([Path(name)])
     pair = "-".join(system.pair) if system.pair else None
     return input_of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
 

@@ -156,7 +156,7 @@ def _take(path: Path, what: str) -> IO[str] | None:
         fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         stream.seek(0)
-        holder = stream.read().strip()
+        holder = stream.read().strip() or "which has just begun"  # and not written its number yet
         stream.close()
         raise UserError(f"{what} by another command ({holder}): wait for it, or end it") from None
     except OSError:
@@ -165,9 +165,13 @@ def _take(path: Path, what: str) -> IO[str] | None:
     if not _is_at(path, stream):  # its holder removed it after it was opened
         stream.close()
         return _take(path, what)
-    stream.truncate(0)
-    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    stream.flush()
+    try:
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        stream.flush()
+    except OSError as error:  # the disk is full
+        error.filename = str(path)
+        raise
     return stream
 
 

@@ -125,7 +125,7 @@ def find_checkpoint(name: str) -> tuple[Path, Path]:
         UserError: there is no such run, or it has no checkpoint.
     """
     path = Path(name)
-    if path.suffix == ".pt":
+    if path.suffix == ".pt" or path.is_file():
         return path, run_of(path)
     folder = find_run(name)
     return best_of_run(folder), folder

@@ -102,8 +102,9 @@ def refuse_foreign_folder(folder: Path) -> None:
     records = [folder / name for name in RECORDS if (folder / name).exists()]
     if records and not of_a_run:
         raise UserError(
-            f"{records[0]} already exists and was not written by 'vaswani train', which would "
-            "replace it: choose another folder with run=NAME"
+            f"{folder} has a {records[0].name}, which 'vaswani train' would replace, but no "
+            "env.json that it wrote: if this is a run, put its env.json back; if not, choose "
+            "another folder with run=NAME"
         )
 
 
