@@ -203,11 +203,16 @@ def hardly_spaced(lines: Iterable[str]) -> bool:
 
 
 def detokeniser(lang: str) -> Callable[[str], str]:
-    """A detokeniser for one language, which joins punctuation to its neighbours again."""
+    """A detokeniser for one language, which joins punctuation to its neighbours again.
+
+    Also what Moses' own leaves apart: :mod:`vaswani_transformer.moses`.
+    """
     from sacremoses import MosesDetokenizer
 
+    from vaswani_transformer.moses import restorer  # imports torch
+
     moses: Any = MosesDetokenizer(lang)
-    return lambda line: str(moses.detokenize(line.split(), return_str=True))
+    return restorer(lambda line: str(moses.detokenize(line.split(), return_str=True)), lang)
 
 
 def unescape(token: str) -> str:
