@@ -8,10 +8,14 @@ drawn at random and no state of the training is touched, so the training is the 
 import json
 import logging
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from fairseq.data import encoders
+from fairseq.utils import split_paths
+
+from vaswani_transformer.moses import TextFunction, restorer
 
 from .config import ConfigError
 from .generator import VaswaniSequenceGenerator
@@ -49,14 +53,12 @@ class ValidBleu:
         self.task, cfg = task, task.cfg
         if cfg.eval_bleu:
             raise ConfigError("--eval-bleu and --eval-bleu-lines exclude each other: give one")
-        languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
-        given = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
-        self.detokeniser = encoders.build_tokenizer(
-            Namespace(tokenizer=cfg.eval_bleu_detok, **given)
-        )
+        self.restore = restorer_of(cfg)
         self.metric = BLEU(tokenize=cfg.eval_bleu_tokens, force=True)
         #: of prepared text, it is not the BLEU to compare with others
         self.name = "tokenised_bleu" if cfg.eval_bleu_tokens == "none" else "bleu"
+        #: the references as written, by their characters
+        self.written = {} if self.name == "tokenised_bleu" else written_references(cfg)
 
     def begin(self, model: Any) -> None:
         """Begin a validation of a model."""
@@ -90,9 +92,9 @@ class ValidBleu:
 
         said = text(hypothesis, task.target_dictionary)
         meant = text(target, task.target_dictionary, unk_string=UNKNOWN)
-        if self.detokeniser:
-            said, meant = map(self.detokeniser.decode, (said, meant))
-        return Line(text(source, task.source_dictionary), said, meant)
+        restored = self.restore(meant)
+        reference = self.written.get(characters(restored), restored)
+        return Line(text(source, task.source_dictionary), self.restore(said), reference)
 
     def end(self, stats: dict[str, Any]) -> None:
         """Add the score of all processes' translations to a set's statistics; log three of them."""
@@ -107,6 +109,37 @@ class ValidBleu:
         for line in lines[:SAMPLES]:
             sample = {"num_updates": stats.get("num_updates"), **line._asdict()}
             logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
+
+
+def restorer_of(cfg: Any) -> TextFunction:
+    """What restores text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
+    languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
+    options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
+    detokeniser = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_bleu_detok, **options))
+    if detokeniser is None:
+        return str
+    if cfg.eval_bleu_detok == "moses":
+        return restorer(detokeniser.decode, options["target_lang"])
+    decode: TextFunction = detokeniser.decode
+    return decode
+
+
+def written_references(cfg: Any) -> dict[str, str]:
+    """The validation text as written, if ``vaswani prepare`` left it beside the data.
+
+    By the characters of each line, since tokens lose nothing but spaces: so a line is found
+    whatever its number, and none is taken for another.
+    """
+    path = Path(split_paths(cfg.data)[0]).parent / "text" / f"valid.{cfg.target_lang}"
+    if not path.is_file():
+        return {}
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
+        return {characters(line): line.rstrip("\n") for line in stream}
+
+
+def characters(line: str) -> str:
+    """A line without its spaces."""
+    return "".join(line.split())
 
 
 def gathered(lines: dict[int, Line]) -> dict[int, Line]:

@@ -14,6 +14,7 @@ In the order in which to read it:
     schedule.py         equation 3
     search/             greedy decoding, beam search (6.1)
     vocabulary.py       types and their ids
+    moses.py            text of Moses' tokens, with what its detokeniser leaves apart
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     fast/               quicker forms of some modules, each equal to the readable one

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 TextFunction = Callable[[str], str]
 
+#: increased with each change of what is restored, so that translations are restored again
+VERSION = 1
 #: a space that the detokeniser does not see; prepared text has no such character
 KEPT_SPACE = "\0"
 #: where a token begins and ends in a line of tokens

@@ -62,6 +62,15 @@ def test_a_run_has_the_scores_of_its_files():
     assert all(again[key] == report[key] for key in ROWS)
 
 
+def test_a_low_score_of_a_perfect_system_is_repeated(capsys):
+    """'vaswani prepare' measured it; where it was high, nothing is said."""
+    for name, restored_bleu in (("low", 74.93), ("high", 99.98), ("older", None)):
+        make_run(name, WORSE, restored_bleu=restored_bleu)
+        score(name)
+        message = capsys.readouterr().err
+        assert ("a perfect system would get BLEU 74.93" in message) == (name == "low")
+
+
 def test_tokens_score_as_fairseq_score_has_them(capsys, monkeypatch):
     """The formula of fairseq's own scorer, in C, over the same tokens."""
     from fairseq_cli import score as fairseq_score

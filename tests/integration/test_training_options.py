@@ -1,11 +1,13 @@
 """What our own options of fairseq-train change, and what must not change the result."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import stock
+from tests.files import write
 from transformer_plugin.config import ConfigError
 
 # All 200 pairs in each update, and no dropout: then neither the order of sentences nor their
@@ -93,6 +95,18 @@ def test_showing_translations_leaves_the_training_as_it_is(tiny_data_bin, tmp_pa
     assert validations(lines)[-1]["bleu"] == pytest.approx(expected, abs=0.01)
     shown = [line for line in lines if " → " in line]
     assert said[0] in shown[-3] and meant[0] in shown[-3] and said[2] in shown[-1]
+
+
+def test_references_are_the_text_as_written(tiny_text, tiny_data_bin, tmp_path):
+    """It is found by its characters, also where lines were left out of the data."""
+    data = tmp_path / "data" / "data-bin"
+    shutil.copytree(tiny_data_bin, data)
+    tokens = (tiny_text / "valid.de").read_text(encoding="utf-8").splitlines()
+    written = [line.replace(" ", "") for line in tokens]
+    write(data.parent / "text" / "valid.de", "Eine Zeile, die im data-bin fehlt.", *written)
+    lines = stock.train(data, tmp_path / "run", *SHOWN, "--max-update", "1")
+    references = [line.rpartition("(")[2].rstrip(")") for line in lines if " → " in line]
+    assert references[:3] == written[:3]
 
 
 def test_two_kinds_of_bleu_are_refused_before_training(tiny_data_bin, tmp_path):

@@ -12,6 +12,7 @@ from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
+from vaswani_transformer import moses
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -97,13 +98,17 @@ def turn_round(place):
 
 
 @pytest.mark.parametrize(
-    "change", [reorder, train_on, turn_round, None], ids=["words", "weights", "text", "option"]
+    "change",
+    [reorder, train_on, turn_round, "rules", None],
+    ids=["words", "weights", "text", "rules", "option"],
 )
-def test_other_words_weights_text_or_options_are_decoded_anew(change, done, monkeypatch):
+def test_other_words_weights_text_rules_or_options_are_decoded_anew(change, done, monkeypatch):
     def decode(*_):
         raise KeyError("decoded")
 
-    if change:
+    if change == "rules":
+        monkeypatch.setattr(moses, "VERSION", moses.VERSION + 1)
+    elif change:
         change(done)
     monkeypatch.setattr(generate, "decode", decode)
     with pytest.raises(KeyError, match="decoded"):

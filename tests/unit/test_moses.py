@@ -1,10 +1,12 @@
 """Text → Moses' tokens → text: what its detokeniser alone leaves apart is joined again."""
 
+from argparse import Namespace
 from functools import cache
 
 import pytest
 
 from tests.properties import given, some
+from transformer_plugin.valid_bleu import restorer_of
 from vaswani.data.text_recipe import detokeniser, moses_tokeniser
 
 #: Canadian and French law, everyday text, times, addresses, degrees, quotations
@@ -97,3 +99,11 @@ def test_nothing_but_spaces_changes(line: str) -> None:
 def test_spaces_that_text_has_stay() -> None:
     lines = ["In 2019 (2) he left.", "a – b", "He met 5 of 6 (not 7).", "a « b"]
     assert [round_trip("en", line) for line in lines] == lines
+
+
+def test_a_validation_restores_text_likewise() -> None:
+    """With fairseq's name for Moses; other names are fairseq's alone."""
+    options = {"source_lang": "en", "target_lang": "fr", "eval_bleu_detok_args": None}
+    moses = restorer_of(Namespace(eval_bleu_detok="moses", **options))
+    assert moses("l ’ eau d&apos; Anne , à 7 : 45") == "l’eau d'Anne, à 7:45"
+    assert restorer_of(Namespace(eval_bleu_detok="space", **options))("l ’ eau") == "l ’ eau"

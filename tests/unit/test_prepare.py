@@ -1,6 +1,7 @@
 """Text on its way to data-bin: what is read, tokenised, split into subwords, and joined again."""
 
 import io
+import re
 
 import pytest
 
@@ -11,6 +12,8 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, text, text_recipe
 from vaswani.data.data_bin import read_index
+from vaswani.data.recipe import recipe_in
+from vaswani.data.round_trip import differences
 from vaswani.data.text import chunks
 
 
@@ -58,6 +61,34 @@ def test_moses_tokens_and_back():
     assert tokens.split()[-2:] == ["Anna", "."] and "&quot;" in tokens
     assert text_recipe.detokeniser("de")(tokens) == sentence
     assert text_recipe.unescape("&quot;") == '"'
+
+
+def test_the_round_trip_of_the_validation_text_is_measured(tmp_path, monkeypatch, capsys):
+    """What it loses is said when it is prepared, and kept; "a–b" may be two words or one."""
+    monkeypatch.chdir(tmp_path)
+    lost, whole = ["Die Linie Bonn–Köln.", "Hin und her, 3€!"], ["Wie geht’s, um 7:45 Uhr?"] * 8
+    for name in ("train", "valid"):
+        write(tmp_path / f"{name}.en", *["How is it going, at 7:45?"] * 10)
+        write(tmp_path / f"{name}.de", *lost, *whole)
+    assert cli.main(HERE) == 0
+    message = capsys.readouterr().err
+    score = float(re.search(r"restoring the text of valid gives ([0-9.]+) of 100", message)[1])
+    assert 80 < score < 98 and "--subword sentencepiece" in message
+    assert "1 × “Bonn–Köln.” becomes “Bonn – Köln.”" in message and "7: 45" not in message
+    assert recipe_in(tmp_path / "data" / "own").restored_bleu == score
+    assert cli.main(HERE) == 0 and "restoring" not in capsys.readouterr().err
+    assert recipe_in(tmp_path / "data" / "own").restored_bleu == score
+    assert cli.main([*HERE, "--subword", "sentencepiece", "--bpe", "320"]) == 0
+    assert "restoring the text of valid gives 100.00" in capsys.readouterr().err
+
+
+def test_differences_are_counted_by_kind():
+    """Words and numbers do not count; a line that is the same is not looked at."""
+    written = ["Um 7:45 und 8:10.", "Ja; nein.", "l’eau l’air"]
+    restored = ["Um 7: 45 und 8: 10.", "Ja; nein.", "l ’ eau l’air"]
+    (times, twice), (apostrophe, once) = differences(written, restored)
+    assert (times, twice) == (("7:45", "7: 45"), 2)
+    assert (apostrophe, once) == (("l’eau", "l ’ eau"), 1)
 
 
 def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):

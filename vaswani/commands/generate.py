@@ -143,13 +143,17 @@ def translate(
 
 def key_of_translation(config: Any, files: list[Path], precision: str) -> str:
     """A hash of all that translations depend on: these files' contents, task, search, batches,
-    and what products are computed in."""
+    what products are computed in, and how text is restored."""
     from omegaconf import OmegaConf
+
+    from vaswani_transformer import moses
 
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
-    return key_of([hashes, task, search, config.dataset.max_tokens, precision])
+    kind, _ = find_subword_model(data_folder(config))
+    restored = [] if kind == SENTENCEPIECE else [moses.VERSION]
+    return key_of([hashes, task, search, config.dataset.max_tokens, precision, *restored])
 
 
 def print_report(report: dict[str, Any], path: Path) -> None:

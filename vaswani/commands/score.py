@@ -22,6 +22,7 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
+from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
 from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
@@ -86,6 +87,9 @@ def run(options: Options) -> int:
     print("\n".join(lines))
     if advice := remark(results):
         print(advice, file=sys.stderr)
+    perfect = system.perfect_score()
+    if perfect and perfect[0] < round_trip.LOW:
+        print(f"of this data {round_trip.limit(*perfect)}", file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)

@@ -21,7 +21,7 @@ from vaswani.common.environment import peak_megabytes
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.common.progress import stage_bar
-from vaswani.data import binarise, bpe, text
+from vaswani.data import binarise, bpe, round_trip, text
 from vaswani.data.pairs import (
     Report,
     Work,
@@ -30,7 +30,7 @@ from vaswani.data.pairs import (
     tokenising_work,
     transform,
 )
-from vaswani.data.recipe import Recipe, outputs_of, write_recipe
+from vaswani.data.recipe import Recipe, outputs_of, recipe_in, write_recipe
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import DOCS
 
@@ -163,8 +163,24 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
         for split, of_split in (outputs.table().get("report") or {}).items():
             if isinstance(of_split, dict):
                 show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
-    write_recipe(job.recipe, job.folder)
+    write_recipe(with_round_trip(job, ran), job.folder)
     return ran
+
+
+def with_round_trip(job: Job, is_new: bool) -> Recipe:
+    """The recipe with the BLEU of text restored from its tokens, measured if the text is new."""
+    before = recipe_in(job.folder)
+    if before and before.restored_bleu is not None and not is_new:
+        return replace(job.recipe, restored_bleu=before.restored_bleu)
+    measured = round_trip.measure(job.recipe, job.folder, job.learned)
+    if measured is None:
+        return replace(job.recipe, restored_bleu=None)
+    for line in measured.report():
+        print(line, file=sys.stderr)
+    if measured.bleu < round_trip.LOW:
+        advice = round_trip.limit(measured.bleu, job.recipe.subword)
+        print(f"warning: {advice}", file=sys.stderr)
+    return replace(job.recipe, restored_bleu=measured.bleu)
 
 
 # ---- the stages -------------------------------------------------------------------------------

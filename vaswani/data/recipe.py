@@ -95,6 +95,8 @@ class Recipe:
     dictionary: int | None = None
     #: a trial: the first pairs of each training part, this many together
     limit: int | None = None
+    #: measured by ``vaswani prepare``: BLEU of the validation text, restored from its tokens
+    restored_bleu: float | None = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: dict[str, int] | None = None
 
@@ -314,7 +316,9 @@ class SharedVocabulary:
                 f"--bpe and --subword exclude --like {name}: its text was split by "
                 f"{before.subword}, with the codes in {self.folder}"
             )
-        of_the_text = dict.fromkeys([*SPLITS, "archives", "valid_every", "limit", "expected"])
+        of_the_text = dict.fromkeys(
+            [*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"]
+        )
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
         return recipe_from(table, f"{self.folder}, with the options")
 

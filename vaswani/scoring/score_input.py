@@ -13,7 +13,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.data.recipe import check_prepared, recipe_in
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import SENTENCEPIECE
+from vaswani.data.text_recipe import SENTENCEPIECE, Name
 from vaswani.decoding.translations import translations_of
 from vaswani.experiment.find import find_run, first_data_bin
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
@@ -75,6 +75,15 @@ class ScoreInput:
     def spaced(self) -> bool:
         """Whether the target's words have spaces between them."""
         return has_spaces(self.pair[1] if self.pair else None, self.main.references)
+
+    def perfect_score(self) -> tuple[float, Name] | None:
+        """The BLEU of a run's data restored from its tokens, and what split it, if known."""
+        if "data" not in self.translation:
+            return None
+        recipe = recipe_in(first_data_bin(self.translation["data"]).parent)
+        if recipe is None or recipe.restored_bleu is None:
+            return None
+        return recipe.restored_bleu, recipe.subword
 
     @property
     def main(self) -> AlignedLines:

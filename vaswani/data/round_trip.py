@@ -1,0 +1,141 @@
+"""What text loses on its way to tokens and back: how good a perfect system's score can be."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from itertools import islice
+from os.path import commonprefix
+from pathlib import Path
+from typing import NamedTuple
+
+from vaswani.data.recipe import Recipe
+from vaswani.data.text import read_lines
+from vaswani.data.text_recipe import (
+    SENTENCEPIECE,
+    Name,
+    TargetText,
+    TextFunction,
+    hardly_spaced,
+    splitter,
+    tokeniser,
+)
+
+#: the first lines of a set, which are tried
+MOST_LINES = 5000
+#: BLEU below which scores say more about the tokens than about a system
+LOW = 98.0
+#: kinds of differences that are shown
+SHOWN = 3
+
+
+class Difference(NamedTuple):
+    """A piece of text, and what is restored from its tokens."""
+
+    written: str
+    restored: str
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What changes, with the character before and after: the same for all that differ alike."""
+        before = commonprefix(self)
+        rest = [side.removeprefix(before) for side in self]
+        after = commonprefix([side[::-1] for side in rest])[::-1]
+        changed = [side.removesuffix(after) for side in rest]
+        return tuple(map(shape, (before[-1:], *changed, after[:1])))
+
+
+def shape(text: str) -> str:
+    """A text in which words and numbers do not count."""
+    return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text))
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """A set's text, restored from its tokens."""
+
+    #: "valid" or "test"
+    split: str
+    #: sacreBLEU's, from 0 to 100
+    bleu: float
+    #: an example of each kind, the commonest first, and how many there are
+    differences: list[tuple[Difference, int]]
+
+    def report(self) -> Iterator[str]:
+        """What to print about it."""
+        yield f"restoring the text of {self.split} gives {self.bleu:.2f} of 100 (BLEU)"
+        for (written, restored), count in self.differences[:SHOWN]:
+            yield f"  {count:,} × “{written}” becomes “{restored}”, or the like"
+
+
+def limit(bleu: float, subword: Name) -> str:
+    """What a low score of a round trip means, and what to do."""
+    meaning = f"a perfect system would get BLEU {bleu:.2f}, since tokens do not give the text back"
+    if subword == SENTENCEPIECE:
+        return f"{meaning}: it normalises text (NFKC)"
+    return f"{meaning}: prepare it with --subword {SENTENCEPIECE}, which loses less"
+
+
+def measure(recipe: Recipe, folder: Path, codes: Path) -> RoundTrip | None:
+    """The round trip of prepared text's target side; None where there are only tokens, or trees.
+
+    Args:
+        recipe: how it was prepared
+        folder: where it is
+        codes: its BPE codes, or SentencePiece's model
+    """
+    split = "valid" if "valid" in recipe.splits else "test"
+    path = folder / "text" / f"{split}.{recipe.target_lang}"
+    if recipe.tokenised or recipe.trees or not path.is_file():
+        return None
+    written = [line for line in islice(read_lines(path), MOST_LINES) if line]
+    if not written:
+        return None
+    there_and_back = round_trip(recipe, codes, split)
+    restored = [there_and_back(line) for line in written]
+    return RoundTrip(split, bleu(restored, written), differences(written, restored))
+
+
+def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
+    """A function from a target sentence of a set to what is restored from its tokens."""
+    text = recipe.text
+    if split != "test":
+        text = replace(text, straight_apostrophes=False)
+    if recipe.subword == SENTENCEPIECE:
+        tokens = splitter(text, codes)
+    else:  # subwords are undone exactly
+        tokens = tokeniser(text, text.target_lang)
+    restore = TargetText(text, codes).text
+    return lambda line: restore(tokens(line))
+
+
+def bleu(restored: list[str], written: list[str]) -> float:
+    """sacreBLEU's score of what is restored."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(tokenize="char" if hardly_spaced(written) else "13a")
+    return round(float(metric.corpus_score(restored, [written]).score), 2)
+
+
+def differences(written: Iterable[str], restored: Iterable[str]) -> list[tuple[Difference, int]]:
+    """The kinds of differences, the commonest first: an example of each, and how many."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    examples: dict[tuple[str, ...], Difference] = {}
+    for before, after in zip(written, restored, strict=True):
+        if before == after:
+            continue
+        for difference in differences_in(before.split(), after.split()):
+            counts[difference.kind] += 1
+            examples.setdefault(difference.kind, difference)
+    return [(examples[kind], count) for kind, count in counts.most_common()]
+
+
+def differences_in(written: list[str], restored: list[str]) -> Iterator[Difference]:
+    """The words of a line that differ."""
+    matcher = SequenceMatcher(None, written, restored, autojunk=False)
+    for kind, first, last, other_first, other_last in matcher.get_opcodes():
+        if kind != "equal":
+            yield Difference(
+                " ".join(written[first:last]), " ".join(restored[other_first:other_last])
+            )
