@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.logging import meters
+from fairseq.logging import meters, metrics
 from omegaconf import AnyNode, OmegaConf
 
 from tests import stock
@@ -26,6 +26,7 @@ from transformer_plugin.checkpoints import (
     add_safe_globals,
     load_checkpoint,
 )
+from transformer_plugin.task import VaswaniTranslationTask
 
 
 @pytest.fixture(scope="module", params=["vaswani_transformer_tiny", "transformer"])
@@ -92,6 +93,29 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
     read = load_checkpoint(tmp_path / "there.pt")["extra_state"]
     assert read["sum"].tolist() == [3, 2, 1] and (read["len"], read["n"]) == (7.5, 4)
+
+
+def test_meters_may_hold_arrays_that_are_no_tensors(tiny_data_bin, tmp_path, monkeypatch):
+    """Of somebody's task: strings and objects, which are saved, read and resumed."""
+    arrays = {"names": np.array(["a", "ß"]), "objects": np.array([1, None, "x"], dtype=object)}
+    reduce_metrics = VaswaniTranslationTask.reduce_metrics
+
+    def with_arrays(self, *args):
+        reduce_metrics(self, *args)
+        for name, array in arrays.items():
+            metrics.log_scalar(name, array, weight=0)
+
+    monkeypatch.setattr(VaswaniTranslationTask, "reduce_metrics", with_arrays)
+    task = ["--task", "vaswani_translation", "--disable-validation"]
+    for updates in ("2", "4"):
+        stock.train(tiny_data_bin, tmp_path, *task, "--max-update", updates)
+        state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+        assert state["optimizer_history"][-1]["num_updates"] == int(updates)
+        saved = state["extra_state"]["metrics"]["train"]
+        values = {name: meter["val"] for _, name, _, meter in saved if name in arrays}
+        assert {name: value.tolist() for name, value in values.items()} == {
+            name: array.tolist() for name, array in arrays.items()
+        }
 
 
 READERS = (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path)))

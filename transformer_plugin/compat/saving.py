@@ -180,10 +180,14 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
 def _plain(value: Any) -> Any:
     """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth.
 
-    Other people's meters may have containers of their own classes: those are left as they are.
+    Other people's meters may have containers of their own classes, and arrays of strings or
+    objects, which no tensor holds: those are left as they are.
     """
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
+        try:
+            return torch.from_numpy(value.copy())
+        except TypeError:
+            return value
     if isinstance(value, (np.number, np.bool_, np.character)):
         return value.item()
     if type(value) in (dict, OrderedDict):
