@@ -67,3 +67,16 @@ def test_tokens_are_not_split_by_sentencepiece(own, capsys):
 def test_a_language_that_fairseq_cannot_read_from_a_name_is_refused(own, capsys, lang):
     assert cli.main([*HERE, "--target-lang", lang]) == 1
     assert f"target_lang is '{lang}'" in sentence_of(capsys) and not (own / "data").exists()
+
+
+def test_one_language_twice_is_refused(own, capsys):
+    """Else both sides would be written to one file; also beside other text's codes."""
+    assert cli.main([*HERE, "--target-lang", "en"]) == 1
+    message = sentence_of(capsys)
+    assert "both 'en'" in message and "--target-lang en_simple" in message
+    assert not (own / "data").exists()
+    assert cli.main(HERE) == 0
+    more = ["prepare", "--like", "data/own", "--test", "valid", "--out", "data/more"]
+    capsys.readouterr()
+    assert cli.main([*more, "--source-lang", "de"]) == 1
+    assert "both 'de'" in sentence_of(capsys) and not (own / "data" / "more").exists()

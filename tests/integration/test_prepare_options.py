@@ -53,7 +53,8 @@ WORDS = {
     "subword": "sentencepiece",
     "bpe_counts": "types",
 }
-NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "expected", "like"}
+NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "restored_bleu", "expected"}
+NO_OPTIONS |= {"like"}
 
 
 def last_key(recipe, **read):

@@ -47,6 +47,14 @@ def test_equal_files_have_100_in_every_row(capsys):
     assert report["pair"] == "en-de" and report["left_out"] == [] and "published" not in report
 
 
+def test_a_byte_order_mark_is_no_text():
+    """Of either side; also in the middle, as after cat."""
+    marked = [f"\ufeff{LINES[0]}", LINES[1], f"\ufeff{LINES[2]}"]
+    for hypotheses, references in ((marked, LINES), (LINES, marked)):
+        report = score(hypotheses, references, "--pair", "en-de")
+        assert {report[key]["score"] for key in ("bleu", "chrf", "bleu_tokenised")} == {100.0}
+
+
 @pytest.mark.parametrize(("pair", "tokens"), [("en-de", 5), ("de-en", 6)])
 def test_tokens_are_those_of_the_target_language(pair, tokens):
     """``ca.`` is an abbreviation to Moses' German tokeniser, two tokens to its English one."""

@@ -19,7 +19,7 @@ from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
 from vaswani.common.environment import peak_megabytes
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
+from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import binarise, bpe, round_trip, text
 from vaswani.data.pairs import (
@@ -30,7 +30,7 @@ from vaswani.data.pairs import (
     tokenising_work,
     transform,
 )
-from vaswani.data.recipe import Recipe, outputs_of, recipe_in, write_recipe
+from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import DOCS
 
@@ -163,24 +163,29 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
         for split, of_split in (outputs.table().get("report") or {}).items():
             if isinstance(of_split, dict):
                 show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
-    write_recipe(with_round_trip(job, ran), job.folder)
+    write_recipe(job, key)
     return ran
 
 
-def with_round_trip(job: Job, is_new: bool) -> Recipe:
-    """The recipe with the BLEU of text restored from its tokens, measured if the text is new."""
-    before = recipe_in(job.folder)
-    if before and before.restored_bleu is not None and not is_new:
-        return replace(job.recipe, restored_bleu=before.restored_bleu)
-    measured = round_trip.measure(job.recipe, job.folder, job.learned)
-    if measured is None:
-        return replace(job.recipe, restored_bleu=None)
-    for line in measured.report():
-        print(line, file=sys.stderr)
-    if measured.bleu < round_trip.LOW:
-        advice = round_trip.limit(measured.bleu, job.recipe.subword)
-        print(f"warning: {advice}", file=sys.stderr)
-    return replace(job.recipe, restored_bleu=measured.bleu)
+def write_recipe(job: Job, key: str) -> None:
+    """Write ``recipe.yaml``: how everything else was made, and what a perfect system would get.
+
+    That is measured if anything has changed: ``key`` is that of the last stage.
+    """
+    import yaml
+
+    recipe = replace(job.recipe, restored_bleu=None)
+    recipe_key = key_of([key, asdict(recipe)])
+    outputs = outputs_of(job.folder / RECIPE_FILE)
+    outputs.recover()
+    if outputs.are_made(recipe_key):
+        return
+    measured = round_trip.measure(recipe, job.folder, job.learned)
+    if measured:
+        recipe = replace(recipe, restored_bleu=measured.bleu)
+        print("\n".join(measured.report()), file=sys.stderr)
+    with outputs.making(recipe_key) as (part, _), atomic_write(part / RECIPE_FILE) as out:
+        out.write(yaml.safe_dump(asdict(recipe), sort_keys=False))
 
 
 # ---- the stages -------------------------------------------------------------------------------

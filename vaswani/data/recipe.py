@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
+from vaswani.common.artifact import RecordedOutputs, is_as_recorded
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import atomic_write, read_json, read_sums, sha256_of
+from vaswani.common.files import read_json, read_sums, sha256_of
 from vaswani.common.options import check_number
 from vaswani.data.pairs import Limits
 from vaswani.data.text import SPLITS
@@ -167,6 +167,12 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
                 f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
                 "letters, digits and _, as fairseq's file names have it: the ending of your files"
             )
+    if given["source_lang"] == given["target_lang"]:
+        raise UserError(
+            f"{where}: source_lang and target_lang are both '{given['source_lang']}', the ending "
+            "of one file: name the two sides apart, for example text.en and text.en_simple, with "
+            "--target-lang en_simple"
+        )
     for key, choices in CHOICES.items():
         if given.get(key, choices[0]) not in choices:
             raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
@@ -276,18 +282,6 @@ def check_prepared(folder: Path, files: Iterable[Path]) -> None:
                     f"{folder / stage} was made again, and {folder / record.stem} was not: run "
                     "'vaswani prepare' again, which goes on where it was stopped"
                 )
-
-
-def write_recipe(recipe: Recipe, folder: Path) -> None:
-    """Write ``recipe.yaml``, which says how everything else was made."""
-    import yaml
-
-    content = yaml.safe_dump(asdict(recipe), sort_keys=False)
-    outputs = outputs_of(folder / RECIPE_FILE)
-    outputs.recover()
-    if not outputs.are_made(key_of(content)):
-        with outputs.making(key_of(content)) as (part, _), atomic_write(part / RECIPE_FILE) as out:
-            out.write(content)
 
 
 # ---- text prepared as other text was (--like) -------------------------------------------------

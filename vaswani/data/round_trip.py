@@ -55,8 +55,9 @@ def shape(text: str) -> str:
 class RoundTrip:
     """A set's text, restored from its tokens."""
 
-    #: "valid" or "test"
+    #: "valid" or "test", and what split it
     split: str
+    subword: Name
     #: sacreBLEU's, from 0 to 100
     bleu: float
     #: an example of each kind, the commonest first, and how many there are
@@ -67,6 +68,8 @@ class RoundTrip:
         yield f"restoring the text of {self.split} gives {self.bleu:.2f} of 100 (BLEU)"
         for (written, restored), count in self.differences[:SHOWN]:
             yield f"  {count:,} × “{written}” becomes “{restored}”, or the like"
+        if self.bleu < LOW:
+            yield f"warning: {limit(self.bleu, self.subword)}"
 
 
 def limit(bleu: float, subword: Name) -> str:
@@ -94,7 +97,8 @@ def measure(recipe: Recipe, folder: Path, codes: Path) -> RoundTrip | None:
         return None
     there_and_back = round_trip(recipe, codes, split)
     restored = [there_and_back(line) for line in written]
-    return RoundTrip(split, bleu(restored, written), differences(written, restored))
+    found = differences(written, restored)
+    return RoundTrip(split, recipe.subword, bleu(restored, written), found)
 
 
 def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:

@@ -27,7 +27,7 @@ PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 #: what decompression raises if a file is not what its name says, or is incomplete
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
-#: of UTF-8, as some editors write it at the beginning of a file
+#: of UTF-8, as some editors write it at the beginning of a file; after "cat", of a later line too
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -63,13 +63,13 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def decode(line: bytes, path: PathLike, number: int) -> str:
-    """The text of a line.
+    """The text of a line of a file, without a byte order mark before it.
 
     Raises:
         UserError: it is not UTF-8; gives the place.
     """
     try:
-        return line.decode("utf-8")
+        return line.decode("utf-8").lstrip(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}, line {number}: byte {error.start + 1} is not UTF-8; convert the file, for "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.text import BYTE_ORDER_MARK, read_lines, write_lines
+from vaswani.data.text import read_lines, write_lines
 
 ROOT = "TOP"
 #: how treebanks and parsers call the root; the Penn Treebank leaves its label out
@@ -61,7 +61,7 @@ def read_trees(path: Path) -> list[Tree]:
     trees = []
     for number, line in enumerate(read_lines(path), 1):
         try:
-            trees.append(parse_tree(line.lstrip(BYTE_ORDER_MARK)))
+            trees.append(parse_tree(line))
         except ValueError as error:
             raise UserError(
                 f"{path}, line {number:,}: {error}; each line must be one whole tree in Penn "

@@ -14,6 +14,7 @@ from vaswani.common.files import sha256_of
 from vaswani.common.templates import render
 from vaswani.data import data_bin
 from vaswani.data.recipe import has_trees, recipe_in
+from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import load_plugin, parse_yaml
 from vaswani.planning import arithmetic, batching
@@ -107,12 +108,11 @@ def restoring(prepared: Path, lang: str) -> dict[str, str]:
 
     As a folder's recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
-    recipe, text = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
+    recipe, path = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
     kind = recipe.subword if recipe else BPE
     found = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
-    if recipe and not recipe.tokenised and text.is_file():
-        with open(text, encoding="utf-8", newline="\n") as stream:
-            found["tokens"] = "char" if hardly_spaced(islice(stream, 200)) else "13a"
+    if recipe and not recipe.tokenised and path.is_file():
+        found["tokens"] = "char" if hardly_spaced(islice(read_lines(path), 200)) else "13a"
         found["detokeniser"] = "moses" if kind == BPE else "space"
     return found
 
