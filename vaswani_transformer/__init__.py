@@ -23,9 +23,13 @@ In the order in which to read it:
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
 """
 
-from .search import SearchOptions, beam_search, greedy_decode
-from .transformer import Transformer, TransformerConfig, base, big
-from .vocabulary import Vocabulary
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .search import SearchOptions, beam_search, greedy_decode
+    from .transformer import Transformer, TransformerConfig, base, big
+    from .vocabulary import Vocabulary
 
 __all__ = [
     "SearchOptions",
@@ -37,3 +41,24 @@ __all__ = [
     "big",
     "greedy_decode",
 ]
+_MODULES = {
+    "search": ("SearchOptions", "beam_search", "greedy_decode"),
+    "transformer": ("Transformer", "TransformerConfig", "base", "big"),
+    "vocabulary": ("Vocabulary",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
+
+    ``moses.py`` and ``vocabulary.py`` need none.
+    """
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is, imported or not."""
+    return sorted({*globals(), *__all__})

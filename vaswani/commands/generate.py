@@ -37,6 +37,7 @@ from vaswani.experiment.find import is_run, load_plugin, saved_config
 from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder import search_options
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
+from vaswani_transformer import moses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +146,6 @@ def key_of_translation(config: Any, files: list[Path], precision: str) -> str:
     """A hash of all that translations depend on: these files' contents, task, search, batches,
     what products are computed in, and how text is restored."""
     from omegaconf import OmegaConf
-
-    from vaswani_transformer import moses
 
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.text import is_blank, safe_line
+from vaswani_transformer.moses import restorer
 
 T = TypeVar("T")
 TextFunction = Callable[[str], str]
@@ -208,8 +209,6 @@ def detokeniser(lang: str) -> Callable[[str], str]:
     Also what Moses' own leaves apart: :mod:`vaswani_transformer.moses`.
     """
     from sacremoses import MosesDetokenizer
-
-    from vaswani_transformer.moses import restorer  # imports torch
 
     moses: Any = MosesDetokenizer(lang)
     return restorer(lambda line: str(moses.detokenize(line.split(), return_str=True)), lang)
