@@ -414,7 +414,7 @@ code(MultiHeadAttention.split_heads, SelfAttention.forward, MultiHeadAttention.a
 # %%
 self_attention = SelfAttention(embed_dim=64, num_heads=8)
 x = torch.randn(1, 10, 64)
-out, weights = self_attention(x, need_weights=True)
+out = self_attention(x)
 
 query, key, value = (
     self_attention.split_heads(part) for part in self_attention.qkv_proj(x).chunk(3, dim=-1)
@@ -425,6 +425,7 @@ heads = [
 ]
 assert torch.allclose(out, self_attention.out_proj(torch.cat(heads, dim=-1)), atol=1e-5)
 
+_, weights = attention(query, key, value)  # of all heads at once [B, H, S, S]
 figure, axes = plt.subplots(2, 4, figsize=(8, 4))
 for number, axis in enumerate(axes.flat):
     heat(axis, weights[0, number], f"head {number + 1}", xticks=[], yticks=[])
@@ -658,8 +659,10 @@ assert between_words > 7 * between_positions[0]
 
 # %%
 layer = new_model(width=d_model).encoder.layers[0].self_attention
+of_heads: list = []
 with torch.no_grad():
-    _, weights = layer(embedding(rows), need_weights=True)  # [1, H, S, S]
+    layer(embedding(rows), weights=of_heads)
+(weights,) = of_heads  # [1, H, S, S]
 ratios = (weights[..., 1:].log() - weights[..., :-1].log()).abs().mean((0, 1, 2)).exp()
 pairs_of_neighbours = list(pairwise(VOCABULARY.decode(ids)))
 for pair, ratio in zip(pairs_of_neighbours, ratios, strict=False):
@@ -713,8 +716,8 @@ ffn = FeedForward(embed_dim=64, ffn_embed_dim=256)
 self_attention = SelfAttention(embed_dim=64, num_heads=8)
 layers = {
     "feed-forward": lambda x: ffn(x),
-    "self-attention": lambda x: self_attention(x)[0],
-    "masked self-attention": lambda x: self_attention(x, is_causal=True)[0],
+    "self-attention": lambda x: self_attention(x),
+    "masked self-attention": lambda x: self_attention(x, is_causal=True),
 }
 depends = {name: dependence(layer).gt(0) for name, layer in layers.items()}
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.6))
@@ -745,7 +748,7 @@ code(AddAndNorm.forward)
 # %%
 add_and_norm = AddAndNorm(embed_dim=64, dropout=0.0)
 x = 5 + 3 * torch.randn(2, 10, 64)
-normed = add_and_norm(x, torch.randn(2, 10, 64))
+normed = add_and_norm(x, lambda x: torch.randn(2, 10, 64))
 print(f"before: mean {x.mean():.2f}, variance {x.var():.2f}")
 print(f"after:  mean {normed.mean():.2f}, variance {normed.var():.2f}")
 assert normed.mean(-1).abs().max() < 1e-5  # of each token by itself
@@ -761,7 +764,7 @@ spreads = []
 with torch.no_grad():
     for sublayer in [FeedForward(embed_dim=64, ffn_embed_dim=256) for _ in range(24)]:
         summed = summed + sublayer(summed)
-        normed = add_and_norm(normed, sublayer(normed))
+        normed = add_and_norm(normed, sublayer)
         spreads.append((float(summed.std()), float(normed.std())))
 
 plt.figure(figsize=(4, 2.5))
@@ -806,9 +809,9 @@ assert torch.equal(dropout.eval()(ones), ones)
 #
 # ```python
 # noisy = AddAndNorm(embed_dim=64, dropout=0.1)
-# x, y = torch.randn(1, 10, 64), torch.randn(1, 10, 64)
-# assert not torch.equal(noisy.train()(x, y), noisy(x, y))
-# assert torch.equal(noisy.eval()(x, y), noisy(x, y))
+# x, sublayer = torch.randn(1, 10, 64), nn.Linear(64, 64)
+# assert not torch.equal(noisy.train()(x, sublayer), noisy(x, sublayer))
+# assert torch.equal(noisy.eval()(x, sublayer), noisy(x, sublayer))
 # ```
 #
 # </details>
@@ -838,13 +841,14 @@ model = new_model(layers=3).eval()
 mask = ~BATCH.eq(PAD)[:, None, None, :]
 x = model.encoder.embedding(BATCH)
 print("embedded:", list(x.shape))
+of_layers: list = []
 for number, layer in enumerate(model.encoder.layers, start=1):
-    x, weights = layer(x, mask, need_weights=True)
-    print(f"layer {number}:  {list(x.shape)}, attention weights {list(weights.shape)}")
+    x = layer(x, mask, of_layers)
+    print(f"layer {number}:  {list(x.shape)}, attention weights {list(of_layers[-1].shape)}")
 
 memory = model.encoder(BATCH)
 assert torch.equal(memory.states, x)
-assert list(weights.shape) == [3, 4, length, length]  # [B, H, S, S]
+assert list(of_layers[-1].shape) == [3, 4, length, length]  # [B, H, S, S]
 
 # %% [markdown]
 # A sentence must not change when others are beside it. So each sentence alone has to give the

@@ -4,6 +4,8 @@ import ast
 import math
 from typing import Any
 
+from vaswani_transformer.config import check_sizes
+
 from .config import (
     ConfigError,
     VaswaniAdamConfig,
@@ -55,19 +57,10 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     for name in (*sizes, "head_key_dim", "head_value_dim"):
         check_number(flag(name), getattr(cfg, name), least=1)
     check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
-    if cfg.encoder_embed_dim != cfg.decoder_embed_dim:
-        raise ConfigError(
-            f"--encoder-embed-dim {cfg.encoder_embed_dim} and --decoder-embed-dim "
-            f"{cfg.decoder_embed_dim} must be equal: the paper has one d_model"
-        )
-    for side in ("encoder", "decoder"):
-        width, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
-        given = cfg.head_key_dim is not None and cfg.head_value_dim is not None
-        if width % heads and not given:
-            raise ConfigError(
-                f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}; "
-                "change one, or give --head-key-dim and --head-value-dim"
-            )
+    try:
+        check_sizes(cfg, flag)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
             raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")

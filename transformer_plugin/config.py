@@ -29,11 +29,11 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import II
 
+from vaswani_transformer.config import TransformerConfig, option
 from vaswani_transformer.embedding import SINUSOID_LAYOUTS
 from vaswani_transformer.initialisation import SCHEMES as INITIALISATIONS
 from vaswani_transformer.precision import PRECISIONS
 from vaswani_transformer.search.incremental import LENGTH_PENALTIES
-from vaswani_transformer.transformer import TransformerConfig, option
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable"]
 

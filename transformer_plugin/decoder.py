@@ -8,17 +8,15 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from torch import Tensor, nn
+from torch import Tensor
 
 from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.decoder import Decoder
-from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
+from vaswani_transformer.embedding import LearnedPositions
 from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.fast.linear import FastLinear
-from vaswani_transformer.layers import DecoderLayer
 from vaswani_transformer.loss import accumulation_dtype
 from vaswani_transformer.precision import autocast
-from vaswani_transformer.transformer import decoder_layer
 
 from .config import VaswaniTransformerConfig
 from .encoder import UNLIMITED, EncoderOut, memory_of
@@ -33,30 +31,24 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
     Args:
         cfg: the model's configuration
         dictionary: the target dictionary
-        embedding: of target tokens and positions
-        output_projection: D → V
+        decoder: whose parts it takes
     """
 
     projected_loss = staticmethod(projected_loss)
     """The loss from features and the output matrix; ``--compile`` sets another form."""
 
-    def __init__(
-        self,
-        cfg: VaswaniTransformerConfig,
-        dictionary: object,
-        embedding: InputEmbedding,
-        output_projection: nn.Linear,
-    ) -> None:
-        layers = map(self.build_layer, [cfg] * cfg.decoder_layers)
-        Decoder.__init__(self, embedding, layers, output_projection)
+    def __init__(self, cfg: VaswaniTransformerConfig, dictionary: object, decoder: Decoder) -> None:
+        Decoder.__init__(
+            self,
+            decoder.embedding,
+            decoder.layers,
+            decoder.output_projection,
+            decoder.final_norm,
+        )
         self.init_incremental_state()
         self.dictionary = dictionary
         self.onnx_trace, self.adaptive_softmax = False, None  # as in every decoder of fairseq's
         self.precision = str(cfg.precision)
-
-    def build_layer(self, cfg: VaswaniTransformerConfig) -> DecoderLayer:
-        """One layer of the sizes in ``cfg``; override to vary it."""
-        return decoder_layer(cfg)
 
     @property
     def computes_losses(self) -> bool:
@@ -132,8 +124,10 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
             need_head_weights,
             need_alignment and not self.training,
         )
-        alignment = weights.cross_attention[-1]
-        extra: dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
+        alignment = None
+        if weights.cross_attention:
+            alignment = weights.cross_attention[-1].mean(dim=1)  # [B, T', S]
+        extra: dict[str, Any] = {"attn": [alignment]}
         if need_head_weights:
             extra["decoder_attention"] = weights.self_attention
             extra["cross_attention"] = weights.cross_attention

@@ -6,12 +6,10 @@ Shape letters: B batch, S source, D model width, H heads.
 from fairseq.models import FairseqEncoder
 from torch import Tensor
 
-from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
+from vaswani_transformer.embedding import LearnedPositions
 from vaswani_transformer.encoder import Encoder, Memory
 from vaswani_transformer.fast.attention import FastEncoder
-from vaswani_transformer.layers import EncoderLayer
 from vaswani_transformer.precision import autocast
-from vaswani_transformer.transformer import encoder_layer
 
 from .config import VaswaniTransformerConfig
 
@@ -40,19 +38,13 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
     Args:
         cfg: the model's configuration
         dictionary: the source dictionary
-        embedding: of source tokens and positions
+        encoder: whose parts it takes
     """
 
-    def __init__(
-        self, cfg: VaswaniTransformerConfig, dictionary: object, embedding: InputEmbedding
-    ) -> None:
-        Encoder.__init__(self, embedding, map(self.build_layer, [cfg] * cfg.encoder_layers))
+    def __init__(self, cfg: VaswaniTransformerConfig, dictionary: object, encoder: Encoder) -> None:
+        Encoder.__init__(self, encoder.embedding, encoder.layers, encoder.final_norm)
         self.dictionary = dictionary
         self.precision = str(cfg.precision)
-
-    def build_layer(self, cfg: VaswaniTransformerConfig) -> EncoderLayer:
-        """One layer of the sizes in ``cfg``; override to vary it."""
-        return encoder_layer(cfg)
 
     def forward(  # type: ignore[override]
         self,
@@ -74,7 +66,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         return {
             "encoder_out": [memory.states],
             "encoder_padding_mask": [] if memory.is_padding is None else [memory.is_padding],
-            "encoder_attention": weights if need_head_weights else [],
+            "encoder_attention": weights,
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:

@@ -1,17 +1,15 @@
-"""The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
+"""The Transformer as models of fairseq's: the paper's, made of its parts, and the presets."""
 
 from typing import Any
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 
+from vaswani_transformer import Transformer
+from vaswani_transformer.decoder import Decoder
+from vaswani_transformer.encoder import Encoder
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16
-from vaswani_transformer.initialisation import initialise
-from vaswani_transformer.transformer import (
-    embedding_matrices,
-    input_embedding,
-    source_has_own_matrix,
-)
+from vaswani_transformer.transformer import source_has_own_matrix
 
 from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
@@ -30,11 +28,17 @@ from .retained_dropout import retain_dropout
 
 @register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
 class VaswaniTransformerModel(FairseqEncoderDecoderModel):
-    """The base model of "Attention Is All You Need" (Table 3, first row)."""
+    """The base model of "Attention Is All You Need" (Table 3, first row).
 
-    encoder_class = VaswaniEncoder
-    decoder_class = VaswaniDecoder
-    """A subclass may set its own (examples/relative_positions)."""
+    Attributes:
+        transformer_class: makes the parts; a variant gives a subclass of its own (docs/extend.md)
+        encoder_class: what fairseq calls; for a variant that differs in more than its parts
+        decoder_class: the same for the decoder
+    """
+
+    transformer_class: type[Transformer] = Transformer
+    encoder_class: type[VaswaniEncoder] = VaswaniEncoder
+    decoder_class: type[VaswaniDecoder] = VaswaniDecoder
 
     def __init__(
         self, cfg: VaswaniTransformerConfig, encoder: VaswaniEncoder, decoder: VaswaniDecoder
@@ -52,19 +56,40 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         source, target = task.source_dictionary, task.target_dictionary
-        source_tokens, target_tokens, output_projection = embedding_matrices(
-            cfg, len(source), len(target)
-        )
-        encoder = cls.encoder_class(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
-        decoder = cls.decoder_class(
-            cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
-        )
+        paper = cls.transformer_class(cfg, len(source), len(target))
+        cls.check_parts(paper)
+        encoder = cls.encoder_class(cfg, source, paper.encoder)
+        decoder = cls.decoder_class(cfg, target, paper.decoder)
         model = cls(cfg, encoder, decoder)
-        initialise(model, str(cfg.init))
         compiled = compile_parts(model) if cfg.compile else []
         if str(cfg.attention_impl) != "readable":
             use_fast_kernels(model, compiled)
         return model
+
+    @classmethod
+    def check_parts(cls, paper: Transformer) -> None:
+        """Raise ConfigError for a variant in plain torch of which fairseq would run only a part.
+
+        Embeddings, layers and norms are taken over; what the whole, the encoder or the decoder do
+        with them is fairseq's, unless a class of this model's does it.
+        """
+        name = type(paper).__name__
+        if type(paper).forward is not Transformer.forward:
+            raise ConfigError(
+                f"{name} has a forward of its own, which fairseq does not call: change a part in a "
+                "build_ method instead"
+            )
+        for side, ours, theirs, plain in (
+            ("encoder", cls.encoder_class, VaswaniEncoder, Encoder),
+            ("decoder", cls.decoder_class, VaswaniDecoder, Decoder),
+        ):
+            own = type(getattr(paper, side))
+            if own is not plain and ours is theirs:
+                raise ConfigError(
+                    f"the {side} of {name} is of the class {own.__name__}, of which fairseq would "
+                    f"run the parts alone: set {side}_class in {cls.__name__}, to a subclass of "
+                    f"{theirs.__name__} that does the same"
+                )
 
     def prepare_for_inference_(self, cfg: Any) -> None:
         """As fairseq's; then turn dropout off or retain it, and convert the weights for bf16.

@@ -7,12 +7,13 @@ In the order in which to read it:
     layers.py           feed-forward, residual and norm, the two layers (3.1, 3.3)
     encoder.py          the encoder stack (3.1)
     decoder.py          the decoder stack (3.1)
-    cache.py            what the decoder keeps between the steps of a search
-    transformer.py      the whole model, its sizes in the paper, shared matrices (3.4)
+    transformer.py      the whole model, shared matrices (3.4)
+    config.py           its sizes in the paper (Table 3)
     initialisation.py   the initial weights
     loss.py             label smoothing (5.4)
     schedule.py         equation 3
     search/             greedy decoding, beam search (6.1)
+    cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
     moses.py            text of Moses' tokens, with what its detokeniser leaves apart
     packed.py           reads what `vaswani pack` made
@@ -27,8 +28,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .config import TransformerConfig, base, big
     from .search import SearchOptions, beam_search, greedy_decode
-    from .transformer import Transformer, TransformerConfig, base, big
+    from .transformer import Transformer
     from .vocabulary import Vocabulary
 
 __all__ = [
@@ -42,8 +44,9 @@ __all__ = [
     "greedy_decode",
 ]
 _MODULES = {
+    "config": ("TransformerConfig", "base", "big"),
     "search": ("SearchOptions", "beam_search", "greedy_decode"),
-    "transformer": ("Transformer", "TransformerConfig", "base", "big"),
+    "transformer": ("Transformer",),
     "vocabulary": ("Vocabulary",),
 }
 

@@ -4,7 +4,10 @@ Shape letters: B batch, T queries (target), S keys (source), H heads, D model wi
 K width of each head's queries and keys (d_k), V width of each head's values (d_v).
 
 A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a query may look at a
-key, or a float tensor that is added to the scores. It broadcasts to [B, H, T, S].
+key, or a float tensor that is added to the scores. It broadcasts to [B, H, T, S]. It has to leave
+each query a key to look at: a softmax of nothing but -∞ is NaN.
+
+``cache`` is for decoding alone (cache.py), and may be skipped at a first reading.
 """
 
 from typing import Any, TypeAlias
@@ -17,6 +20,8 @@ from .cache import LayerCache
 
 Mask: TypeAlias = Tensor | None
 """None where every query may look at every key."""
+Weights: TypeAlias = list[Tensor] | None
+"""A list to which an attention appends its weights [B, H, T, S]; None where nobody wants them."""
 
 
 def attention(
@@ -39,22 +44,48 @@ def attention(
 
     Returns:
         The weighted sums of the values [B, H, T, V], and the weights before dropout [B, H, T, S].
+
+    Raises:
+        TypeError: the mask is neither boolean nor float.
+        ValueError: there is a mask besides ``is_causal``.
     """
-    # dividing the product instead would overflow in float16
-    scores = (query / query.size(-1) ** 0.5) @ key.transpose(-2, -1)  # [B, H, T, S]
+    check_mask(mask, is_causal)
     if is_causal:
         mask = causal_mask(query.size(2), query.device)
-    if mask is not None:
-        hides = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, float("-inf")) if hides else scores + mask
+    # dividing the product instead would overflow in float16
+    scores = (query / query.size(-1) ** 0.5) @ key.transpose(-2, -1)  # [B, H, T, S]
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
     weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = weights.to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
 
 
+def check_mask(mask: Mask, is_causal: bool) -> None:
+    """Raise TypeError or ValueError for a mask that would not hide what it seems to hide."""
+    if mask is None:
+        return
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"the mask is {mask.dtype}, which would be added to the scores: give mask.bool(), True "
+            "where a query may look at a key"
+        )
+    if is_causal:
+        raise ValueError(
+            "is_causal is a mask of its own: give mask & causal_mask(length) without it"
+        )
+
+
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Each position may look at itself and those before it (3.2.3): bool [length, length]."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def padding_mask(is_padding: Tensor | None) -> Mask:
+    """Every query may look at every key that is not padding: bool [B, S] → bool [B, 1, 1, S]."""
+    return None if is_padding is None else ~is_padding[:, None, None, :]
 
 
 class MultiHeadAttention(nn.Module):
@@ -71,7 +102,7 @@ class MultiHeadAttention(nn.Module):
         dropout: on the attention weights (0 in the paper)
 
     Raises:
-        ValueError: D is not divisible by H and d_k or d_v is not given.
+        ValueError: H is below 1, or D is not divisible by H and d_k or d_v is not given.
     """
 
     def __init__(
@@ -83,15 +114,19 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads is {num_heads}, but attention needs at least one head")
         if embed_dim % num_heads and not (key_dim and value_dim):
             raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
         self.num_heads = num_heads
         self.key_dim = key_dim or embed_dim // num_heads
         self.value_dim = value_dim or embed_dim // num_heads
-        #: widths of the keys and of the values of all heads: H·K and H·V
-        self.kv_widths = [num_heads * self.key_dim, num_heads * self.value_dim]
+        #: of all heads together: H·K, of keys as of queries, and H·V
+        self.key_width = num_heads * self.key_dim
+        self.value_width = num_heads * self.value_dim
+        # not called: a module, so that what switches all dropout on or off finds this one, too
         self.dropout = nn.Dropout(dropout)
-        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)  # W^O
+        self.out_proj = nn.Linear(self.value_width, embed_dim)  # W^O
 
     def split_heads(self, projected: Tensor) -> Tensor:
         """[B, L, H·K] → [B, H, L, K]."""
@@ -104,18 +139,20 @@ class MultiHeadAttention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask,
-        need_weights: bool,
+        mask: Mask = None,
+        weights: Weights = None,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Tensor:
         """Equation 1 in every head, then W^O: [B, H, T, K], [B, H, S, K], [B, H, S, V] → [B, T, D].
 
-        The weights [B, H, T, S] are returned too, if they are needed.
+        In incremental decoding the queries are those of the last T of S positions.
         """
         rate = self.dropout.p if self.dropout.training else 0.0
-        heads, weights = attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
+        heads, own_weights = attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
+        if weights is not None:
+            weights.append(own_weights)
         joined = heads.transpose(1, 2).flatten(2)  # [B, T, H·V]
-        return self.out_proj(joined), weights if need_weights else None
+        return self.out_proj(joined)
 
 
 class SelfAttention(MultiHeadAttention):
@@ -123,33 +160,40 @@ class SelfAttention(MultiHeadAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)
-        self.qkv_proj = nn.Linear(embed_dim, self.kv_widths[0] + sum(self.kv_widths))
+        self.qkv_proj = nn.Linear(embed_dim, 2 * self.key_width + self.value_width)
 
     def forward(
         self,
         x: Tensor,
         mask: Mask = None,
         cache: LayerCache | None = None,
-        need_weights: bool = False,
+        weights: Weights = None,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Tensor:
         """Args:
             x: [B, T, D]
             mask: where a query may look
             cache: in incremental decoding, of the keys and values of the earlier positions
-            need_weights: also return the weights
+            weights: gets the weights [B, H, T, S]
             is_causal: no position looks at later ones; for a whole sequence, without ``mask``
 
         Returns:
-            [B, T, D], and the weights [B, H, T, S] or None.
+            [B, T, D].
         """
-        widths = [self.kv_widths[0], sum(self.kv_widths)]
-        query, key_value = self.qkv_proj(x).split(widths, dim=-1)
+        query, key_value = self.qkv_proj(x).split(
+            [self.key_width, self.key_width + self.value_width], dim=-1
+        )
         if cache is not None:
             key_value = cache.extend(key_value)
-        key, value = map(self.split_heads, key_value.split(self.kv_widths, dim=-1))
-        query = self.split_heads(query)
-        return self.attend_heads(query, key, value, mask, need_weights, is_causal)
+        key, value = key_value.split([self.key_width, self.value_width], dim=-1)
+        return self.attend_heads(
+            self.split_heads(query),
+            self.split_heads(key),
+            self.split_heads(value),
+            mask,
+            weights,
+            is_causal,
+        )
 
 
 class CrossAttention(MultiHeadAttention):
@@ -157,8 +201,13 @@ class CrossAttention(MultiHeadAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)
-        self.q_proj = nn.Linear(embed_dim, num_heads * self.key_dim)
-        self.kv_proj = nn.Linear(embed_dim, sum(self.kv_widths))
+        self.q_proj = nn.Linear(embed_dim, self.key_width)
+        self.kv_proj = nn.Linear(embed_dim, self.key_width + self.value_width)
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, S, D] → [B, H, S, K] and [B, H, S, V]."""
+        key, value = self.kv_proj(memory).split([self.key_width, self.value_width], dim=-1)
+        return self.split_heads(key), self.split_heads(value)
 
     def forward(
         self,
@@ -166,17 +215,14 @@ class CrossAttention(MultiHeadAttention):
         memory: Tensor,
         mask: Mask = None,
         cache: LayerCache | None = None,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+        weights: Weights = None,
+    ) -> Tensor:
         """As in :class:`SelfAttention`, with the encoder's output ``memory`` [B, S, D].
 
         The cache keeps the source's keys and values, which are the same in every step.
         """
-
-        def project() -> tuple[Tensor, ...]:
-            key_value = self.kv_proj(memory).split(self.kv_widths, dim=-1)
-            return tuple(map(self.split_heads, key_value))
-
-        key, value = project() if cache is None else cache.once(project)
-        query = self.split_heads(self.q_proj(x))
-        return self.attend_heads(query, key, value, mask, need_weights)
+        if cache is None:
+            key, value = self.keys_and_values(memory)
+        else:
+            key, value = cache.once(self.keys_and_values, memory)
+        return self.attend_heads(self.split_heads(self.q_proj(x)), key, value, mask, weights)

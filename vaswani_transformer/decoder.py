@@ -18,16 +18,16 @@ from .layers import DecoderLayer
 
 
 class AttentionWeights(NamedTuple):
-    """Of each layer, or None where they were not asked for."""
+    """Of each layer, or of those that were asked for."""
 
-    self_attention: list[Tensor | None]
+    self_attention: list[Tensor]
     """[B, H, T', T]"""
-    cross_attention: list[Tensor | None]
+    cross_attention: list[Tensor]
     """[B, H, T', S]"""
 
 
 class Decoder(nn.Module):
-    """A stack of N layers without a final norm, and the pre-softmax matrix without a bias.
+    """Embeddings, a stack of N layers, and the pre-softmax matrix without a bias.
 
     The target must be padded on the right: then the causal mask alone hides every pad from
     every real token.
@@ -36,6 +36,7 @@ class Decoder(nn.Module):
         embedding: of target tokens and positions
         layers: N of them
         output_projection: D → V
+        final_norm: ends the stack; nothing in the paper, where each layer ends with a norm
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class Decoder(nn.Module):
         embedding: InputEmbedding,
         layers: Iterable[DecoderLayer],
         output_projection: nn.Linear,
+        final_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
+        self.final_norm = nn.Identity() if final_norm is None else final_norm
         self.output_projection = output_projection
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
@@ -65,25 +68,37 @@ class Decoder(nn.Module):
 
         Args:
             tokens: [B, T]
-            memory: the encoder's output
+            memory: the encoder's output for the same B sentences
             cache: of the earlier positions; only the others are computed
             need_weights: return the weights of every layer
-            need_alignment: return those of the last layer's cross-attention
+            need_alignment: return at least those of the last layer's cross-attention, which say
+                where each word comes from; the other layers need not store theirs
 
         Returns:
             [B, T', D], where T' are the positions that the cache does not have yet; the weights.
+
+        Raises:
+            ValueError: the memory is that of another number of sentences.
         """
-        cached = cache.length if cache else 0
+        if len(tokens) != len(memory.states):  # one sentence would be repeated for all targets
+            raise ValueError(
+                f"{len(memory.states)} sources and {len(tokens)} targets: a batch needs a source "
+                "for each target"
+            )
+        cached = 0 if cache is None else cache.length
         x = self.embedding(tokens, skip=cached)  # [B, T', D]
-        several = x.size(1) > 1
-        mask = causal_mask(tokens.size(1), x.device)[cached:] if cached and several else None
+        several = x.size(1) > 1  # a single position is the newest, which may look at all
         is_causal = several and not cached
+        mask = None
+        if several and cached:
+            mask = causal_mask(tokens.size(1), x.device)[cached:]  # [T', T]
         return self.run_layers(x, memory, cache, mask, is_causal, need_weights, need_alignment)
 
     def step(self, tokens: Tensor, memory: Memory, cache: DecoderCache) -> Tensor:
         """One step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
         position = torch.full((1, 1), cache.length, device=tokens.device)
-        x = self.embedding.embed(position, tokens[:, None], length=cache.length + 1)  # [R, 1, D]
+        length = cache.length + 1
+        x = self.embedding.embed(tokens[:, None], positions=position, length=length)  # [R, 1, D]
         x, _ = self.run_layers(x, memory, cache)
         return self.output_layer(x[:, 0])
 
@@ -102,20 +117,20 @@ class Decoder(nn.Module):
         memory_mask = memory.mask
         for index, layer in enumerate(self.layers):
             is_last = index == len(self.layers) - 1
-            x, self_weights, cross_weights = layer(
+            need_cross_weights = need_weights or (need_alignment and is_last)
+            x = layer(
                 x,
                 mask,
                 memory.states,
                 memory_mask,
-                cache=LayerCache(cache, index) if cache else None,
-                need_weights=(need_weights, need_weights or (is_last and need_alignment)),
+                cache=None if cache is None else LayerCache(cache, index),
                 is_causal=is_causal,
+                self_weights=weights.self_attention if need_weights else None,
+                cross_weights=weights.cross_attention if need_cross_weights else None,
             )
-            weights.self_attention.append(self_weights)
-            weights.cross_attention.append(cross_weights)
-        if cache:
+        if cache is not None:
             cache.advance(x.size(1))
-        return x, weights
+        return self.final_norm(x), weights
 
     def output_layer(self, features: Tensor) -> Tensor:
         """[..., D] → logits [..., V]; the only way to them, in training and in every search."""

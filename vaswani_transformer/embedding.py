@@ -31,8 +31,10 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
         [length, dim]; row n belongs to the n-th token, counted from 0.
 
     Raises:
-        ValueError: the layout is unknown.
+        ValueError: the layout is unknown, or the width is odd.
     """
+    if dim % 2:
+        raise ValueError(f"sinusoids come in pairs of sine and cosine: {dim} is odd")
     if layout not in SINUSOID_LAYOUTS:
         raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
     half = dim // 2
@@ -76,7 +78,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """Args:
             positions: [B, L], int64
-            length: an upper bound on ``positions`` + 1, known without asking the device
+            length: more than any of ``positions``; their maximum would have to come from the device
             like: gives dtype and device
 
         Returns:
@@ -98,7 +100,7 @@ class LearnedPositions(nn.Embedding):
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:  # type: ignore[override]
         """As :meth:`SinusoidalPositions.forward`."""
-        # `length` may count padding; only where it is too much does the host ask the device
+        # `length` may count padding: where it is too much, the maximum comes from the device
         longest = length if length <= self.num_embeddings else int(positions.max()) + 1
         if longest > self.num_embeddings:
             raise ValueError(
@@ -132,13 +134,13 @@ class InputEmbedding(nn.Module):
             [B, L - skip, D]
         """
         positions = token_positions(tokens, self.tokens.padding_idx)[:, skip:]
-        return self.embed(positions, tokens[:, skip:], length=tokens.size(1))
+        return self.embed(tokens[:, skip:], positions=positions, length=tokens.size(1))
 
-    def embed(self, positions: Tensor, tokens: Tensor, length: int) -> Tensor:
+    def embed(self, tokens: Tensor, *, positions: Tensor, length: int) -> Tensor:
         """Args:
-            positions: as :func:`token_positions` gives them, broadcastable to [B, L]
             tokens: [B, L]
-            length: an upper bound on ``positions`` + 1
+            positions: as :func:`token_positions` gives them, broadcastable to [B, L]
+            length: more than any of ``positions``
 
         Returns:
             [B, L, D]

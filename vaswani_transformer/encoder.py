@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from .attention import Mask
+from .attention import Mask, padding_mask
 from .embedding import InputEmbedding
 from .layers import EncoderLayer
 
@@ -23,8 +23,8 @@ class Memory(NamedTuple):
 
     @property
     def mask(self) -> Mask:
-        """Bool [B, 1, 1, S]: every query may look at every key that is not padding."""
-        return None if self.is_padding is None else ~self.is_padding[:, None, None, :]
+        """Which of its positions the decoder may look at."""
+        return padding_mask(self.is_padding)
 
     def select(self, sentences: Tensor) -> "Memory":
         """The memory of these sentences, int64 [B']."""
@@ -32,34 +32,42 @@ class Memory(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """A stack of N layers without a final norm: each layer already ends with one.
+    """Embeddings, then a stack of N layers.
 
     Args:
         embedding: of source tokens and positions
         layers: N of them
+        final_norm: ends the stack; nothing in the paper, where each layer ends with a norm
     """
 
-    def __init__(self, embedding: InputEmbedding, layers: Iterable[EncoderLayer]) -> None:
+    def __init__(
+        self,
+        embedding: InputEmbedding,
+        layers: Iterable[EncoderLayer],
+        final_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
+        self.final_norm = nn.Identity() if final_norm is None else final_norm
 
     def forward(self, tokens: Tensor) -> Memory:
-        """[B, S], padded on either side → what the decoder attends to."""
+        """What the decoder attends to.
+
+        Args:
+            tokens: [B, S], padded on either side; a row of padding alone gives NaN
+        """
         return self.encode(tokens)[0]
 
-    def encode(
-        self, tokens: Tensor, need_weights: bool = False
-    ) -> tuple[Memory, list[Tensor | None]]:
-        """As :meth:`forward`, with each layer's attention weights [B, H, S, S], or None."""
+    def encode(self, tokens: Tensor, need_weights: bool = False) -> tuple[Memory, list[Tensor]]:
+        """As :meth:`forward`, with each layer's attention weights [B, H, S, S], if needed."""
         x = self.embedding(tokens)  # [B, S, D]
         is_padding = self.find_padding(tokens)
-        mask = Memory(x, is_padding).mask
-        weights = []
+        mask = padding_mask(is_padding)
+        weights: list[Tensor] = []
         for layer in self.layers:
-            x, layer_weights = layer(x, mask, need_weights)
-            weights.append(layer_weights)
-        return Memory(x, is_padding), weights
+            x = layer(x, mask, weights if need_weights else None)
+        return Memory(self.final_norm(x), is_padding), weights
 
     def find_padding(self, tokens: Tensor) -> Tensor | None:
         """Which tokens are padding, bool [B, S]; a subclass may answer None where none is."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import CrossAttention, Mask, SelfAttention
+from .attention import CrossAttention, Mask, SelfAttention, Weights
 from .cache import LayerCache
 
 
@@ -47,9 +47,9 @@ class AddAndNorm(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(embed_dim, eps=eps)
 
-    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
-        """[B, L, D] and [B, L, D] → [B, L, D]."""
-        return self.norm(x + self.dropout(sublayer_output))
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """[B, L, D] → [B, L, D]; ``sublayer`` maps the same shapes."""
+        return self.norm(x + self.dropout(sublayer(x)))
 
 
 class EncoderLayer(nn.Module):
@@ -57,37 +57,35 @@ class EncoderLayer(nn.Module):
 
     Args:
         self_attention: over the source
+        after_self_attention: the residual connection around it, and its norm
         feed_forward: position-wise
-        add_and_norm: makes the residual connection and norm around one sub-layer
+        after_feed_forward: the residual connection around it, and its norm
     """
 
     def __init__(
         self,
         self_attention: SelfAttention,
+        after_self_attention: AddAndNorm,
         feed_forward: FeedForward,
-        add_and_norm: Callable[[], AddAndNorm],
+        after_feed_forward: AddAndNorm,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
-        self.after_self_attention = add_and_norm()
+        self.after_self_attention = after_self_attention
         self.feed_forward = feed_forward
-        self.after_feed_forward = add_and_norm()
+        self.after_feed_forward = after_feed_forward
 
-    def forward(
-        self, x: Tensor, mask: Mask, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, mask: Mask = None, weights: Weights = None) -> Tensor:
         """Args:
             x: [B, S, D]
             mask: hides padding: [B, 1, 1, S]
-            need_weights: also return the attention weights
+            weights: gets the attention weights [B, H, S, S]
 
         Returns:
-            [B, S, D], and the weights [B, H, S, S] or None.
+            [B, S, D].
         """
-        attended, weights = self.self_attention(x, mask, need_weights=need_weights)
-        x = self.after_self_attention(x, attended)
-        x = self.after_feed_forward(x, self.feed_forward(x))
-        return x, weights
+        x = self.after_self_attention(x, lambda x: self.self_attention(x, mask, weights=weights))
+        return self.after_feed_forward(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -95,25 +93,29 @@ class DecoderLayer(nn.Module):
 
     Args:
         self_attention: over the target so far
+        after_self_attention: the residual connection around it, and its norm
         cross_attention: over the encoder's output
+        after_cross_attention: the residual connection around it, and its norm
         feed_forward: position-wise
-        add_and_norm: makes the residual connection and norm around one sub-layer
+        after_feed_forward: the residual connection around it, and its norm
     """
 
     def __init__(
         self,
         self_attention: SelfAttention,
+        after_self_attention: AddAndNorm,
         cross_attention: CrossAttention,
+        after_cross_attention: AddAndNorm,
         feed_forward: FeedForward,
-        add_and_norm: Callable[[], AddAndNorm],
+        after_feed_forward: AddAndNorm,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
-        self.after_self_attention = add_and_norm()
+        self.after_self_attention = after_self_attention
         self.cross_attention = cross_attention
-        self.after_cross_attention = add_and_norm()
+        self.after_cross_attention = after_cross_attention
         self.feed_forward = feed_forward
-        self.after_feed_forward = add_and_norm()
+        self.after_feed_forward = after_feed_forward
 
     def forward(
         self,
@@ -122,27 +124,27 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         memory_mask: Mask,
         cache: LayerCache | None = None,
-        need_weights: tuple[bool, bool] = (False, False),
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        self_weights: Weights = None,
+        cross_weights: Weights = None,
+    ) -> Tensor:
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
             mask: hides positions of the target; None with ``is_causal`` or for one position
             memory: the encoder's output [B, S, D]
             memory_mask: hides padding: [B, 1, 1, S]
             cache: in incremental decoding, this layer's keys and values; extended in place
-            need_weights: whether to return the weights of self- and of cross-attention
             is_causal: no position looks at later ones (3.2.3); only for a whole sequence
+            self_weights: gets the weights of self-attention [B, H, T, T]
+            cross_weights: gets the weights of cross-attention [B, H, T, S]
 
         Returns:
-            [B, T, D], the self-attention weights [B, H, T, T] or None, and the cross-attention
-            weights [B, H, T, S] or None.
+            [B, T, D].
         """
-        attended, self_weights = self.self_attention(x, mask, cache, need_weights[0], is_causal)
-        x = self.after_self_attention(x, attended)
-        attended, cross_weights = self.cross_attention(
-            x, memory, memory_mask, cache, need_weights[1]
+        x = self.after_self_attention(
+            x, lambda x: self.self_attention(x, mask, cache, self_weights, is_causal)
         )
-        x = self.after_cross_attention(x, attended)
-        x = self.after_feed_forward(x, self.feed_forward(x))
-        return x, self_weights, cross_weights
+        x = self.after_cross_attention(
+            x, lambda x: self.cross_attention(x, memory, memory_mask, cache, cross_weights)
+        )
+        return self.after_feed_forward(x, self.feed_forward)

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .transformer import Transformer, TransformerConfig
+from .config import TransformerConfig
+from .transformer import Transformer
 from .vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, SUMS = "config.json", "model.safetensors", "SHA256SUMS"
@@ -117,33 +118,46 @@ def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     return state
 
 
-def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
+def load(
+    folder: str | Path, model_class: type[Transformer] = Transformer
+) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """The model of a folder, in evaluation mode, and the vocabularies of source and target.
 
+    Args:
+        folder: made by ``vaswani pack``
+        model_class: of the model; a folder of a variant's needs the variant's
+
     Raises:
-        ValueError: the folder is no packed model, of another version, altered, or a variant.
+        ValueError: the folder is no packed model, of another version, altered, or of a variant.
         OSError: a file is missing.
     """
     folder = Path(folder)
     table = read_table(folder)
     check_sums(folder, [CONFIG, WEIGHTS])
-    if variant := table.get("variant"):
-        raise ValueError(
-            f"{folder} is a '{variant['arch']}', a variant of the paper's model that this package "
-            f"lacks: vaswani.Translator.from_pretrained('{folder}', user_dir=DIR) has it"
-        )
     languages = [table["text"][side] for side in ("source_lang", "target_lang")]
     check_sums(folder, [f"dict.{language}.txt" for language in languages])
-    return build(folder, table["architecture"], languages)
+    return build(folder, table, languages, model_class)
 
 
 def build(
-    folder: Path, architecture: Mapping[str, Any], languages: Sequence[str]
+    folder: Path,
+    table: Mapping[str, Any],
+    languages: Sequence[str],
+    model_class: type[Transformer] = Transformer,
 ) -> tuple[Transformer, Vocabulary, Vocabulary]:
-    """As :func:`load`, of a folder whose files were checked."""
+    """As :func:`load`, of a folder whose files were checked; ``table`` is its config.json."""
+    variant = table.get("variant")
+    if variant and model_class is Transformer:
+        raise ValueError(
+            f"{folder} is a {variant['arch']!r}, a variant of the paper's model: load it by "
+            "from_pretrained of the class that makes its parts, a subclass of Transformer"
+        )
     source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
-    config = read_config(architecture, str(folder / CONFIG))
+    config = read_config(table["architecture"], str(folder / CONFIG))
+    if variant:
+        for name, value in variant["options"].items():
+            setattr(config, name, value)
     state = read_parameters(folder / WEIGHTS, config)
-    model = Transformer(config, len(source), len(target))
+    model = model_class(config, len(source), len(target))
     model.load_state_dict(state)
     return model.eval(), source, target

@@ -1,12 +1,15 @@
-"""The whole Transformer (section 3), its sizes in the paper, and shared matrices (3.4)."""
+"""The whole Transformer (section 3), and the matrix that its parts share (3.4).
 
-from dataclasses import dataclass, field
+Shape letters: B batch, S source, T target, V vocabulary.
+"""
+
 from pathlib import Path
-from typing import Any, Optional
 
+import torch
 from torch import Tensor, nn
 
 from .attention import CrossAttention, SelfAttention
+from .config import TransformerConfig, check_sizes
 from .decoder import Decoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import Encoder
@@ -15,107 +18,31 @@ from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
 from .vocabulary import PAD
 
 
-def option(default: Any, help: str) -> Any:
-    """A field with its default and a help text, which fairseq shows for its flag."""
-    return field(default=default, metadata={"help": help})
-
-
-@dataclass
-class TransformerConfig:
-    """Sizes and options; the defaults are the base model's (Table 3, first row).
-
-    Names are fairseq's; each text names the paper's symbol. Types are written ``Optional[int]``:
-    fairseq makes flags of them, and cannot read ``int | None``.
-    """
-
-    encoder_layers: int = option(6, "N, encoder layers (3.1)")
-    encoder_embed_dim: int = option(512, "d_model, as wide as the decoder (3.1)")
-    encoder_ffn_embed_dim: int = option(2048, "d_ff of the encoder (3.3)")
-    encoder_attention_heads: int = option(8, "h of the encoder (3.2.2)")
-    encoder_learned_pos: bool = option(
-        False, "learned positions on the source side (3.5, Table 3 row E)"
-    )
-    decoder_layers: int = option(6, "N, decoder layers (3.1)")
-    decoder_embed_dim: int = option(512, "d_model, as wide as the encoder (3.1)")
-    decoder_ffn_embed_dim: int = option(2048, "d_ff of the decoder (3.3)")
-    decoder_attention_heads: int = option(8, "h of the decoder (3.2.2)")
-    decoder_learned_pos: bool = option(
-        False, "learned positions on the target side (3.5, Table 3 row E)"
-    )
-    head_key_dim: Optional[int] = option(
-        None, "d_k, width of each head's queries and keys; default d_model / h (Table 3 row B)"
-    )
-    head_value_dim: Optional[int] = option(
-        None, "d_v, width of each head's values; default d_model / h (3.2.2)"
-    )
-    dropout: float = option(
-        0.1, "P_drop, on each sub-layer's output and on embeddings plus positions (5.4)"
-    )
-    attention_dropout: float = option(0.0, "dropout on attention weights (not in the paper)")
-    activation_dropout: float = option(
-        0.0, "dropout after the feed-forward ReLU (not in the paper)"
-    )
-    share_all_embeddings: bool = option(
-        False, "one matrix for source, target and output: the default anyway (3.4)"
-    )
-    share_decoder_input_output_embed: bool = option(
-        False,
-        "one matrix for target and output, and another for the source, whose dictionary may differ "
-        "(in the paper all are one, 3.4)",
-    )
-    untie_embeddings: bool = option(
-        False, "three separate matrices for source, target and output instead of one (3.4)"
-    )
-    sinusoid_layout: str = option(
-        "paper",
-        "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
-    )
-    layer_norm_eps: float = option(
-        1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
-    )
-    init: str = option(
-        "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
-    )
-    max_source_positions: int = 1024
-    max_target_positions: int = 1024
-
-
-def base(**changes: Any) -> TransformerConfig:
-    """The base model (Table 3, first row), with ``changes``."""
-    return TransformerConfig(**changes)
-
-
-def big(**changes: Any) -> TransformerConfig:
-    """The big model (Table 3, last row), with ``changes``."""
-    sizes = {"embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16}
-    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    return TransformerConfig(**{**both, "dropout": 0.3, **changes})
-
-
 class Transformer(nn.Module):
     """Encoder and decoder that share one embedding matrix, also before the softmax (3.4).
+
+    A variant is a subclass with the ``build_`` method that differs: docs/extend.md. A size that may
+    differ between encoder and decoder is an argument of these methods.
 
     Args:
         config: its sizes
         source_vocab_size: types of the source, the special ones included
         target_vocab_size: types of the target: the same ones, where the matrix is shared
+
+    Raises:
+        ValueError: no model can have these sizes.
     """
 
     def __init__(
         self, config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
     ) -> None:
         super().__init__()
-        source, target, output = embedding_matrices(config, source_vocab_size, target_vocab_size)
+        check_sizes(config)
         self.config = config
-        self.encoder = Encoder(
-            input_embedding(config, source, "encoder"),
-            [encoder_layer(config) for _ in range(config.encoder_layers)],
-        )
-        self.decoder = Decoder(
-            input_embedding(config, target, "decoder"),
-            [decoder_layer(config) for _ in range(config.decoder_layers)],
-            output,
-        )
+        self.d_model = config.encoder_embed_dim
+        source, target, output = embedding_matrices(config, source_vocab_size, target_vocab_size)
+        self.encoder = self.build_encoder(source)
+        self.decoder = self.build_decoder(target, output)
         initialise(self, str(config.init))
 
     @classmethod
@@ -123,11 +50,120 @@ class Transformer(nn.Module):
         """The model in a folder that ``vaswani pack`` made, in evaluation mode; see packed.py."""
         from .packed import load
 
-        return load(folder)[0]
+        return load(folder, cls)[0]
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """[B, S] and, shifted right, [B, T] → logits [B, T, V]."""
+        """[B, S] and, shifted right, [B, T] → logits [B, T, V].
+
+        Args:
+            source: ids, padded on either side; each row has at least one that is not padding
+            target: ids, padded on the right, where the causal mask hides it
+
+        Raises:
+            ValueError: source and target have different numbers of sentences; or, where looking at
+                the ids costs nothing, the padding is not as described.
+        """
+        check_padding(source, target)
         return self.decoder(target, self.encoder(source))
+
+    def build_encoder(self, tokens: nn.Embedding) -> Encoder:
+        """The encoder (3.1)."""
+        config = self.config
+        positions = self.build_positions(config.encoder_learned_pos, config.max_source_positions)
+        embedding = self.build_embedding(tokens, positions)
+        layers = [self.build_encoder_layer() for _ in range(config.encoder_layers)]
+        return Encoder(embedding, layers, self.build_final_norm())
+
+    def build_decoder(self, tokens: nn.Embedding, output: nn.Linear) -> Decoder:
+        """The decoder (3.1)."""
+        config = self.config
+        positions = self.build_positions(config.decoder_learned_pos, config.max_target_positions)
+        embedding = self.build_embedding(tokens, positions)
+        layers = [self.build_decoder_layer() for _ in range(config.decoder_layers)]
+        return Decoder(embedding, layers, output, self.build_final_norm())
+
+    def build_encoder_layer(self) -> EncoderLayer:
+        """One layer of the encoder, each of whose sub-layers is followed by its add and norm."""
+        return EncoderLayer(
+            self.build_self_attention(self.config.encoder_attention_heads),
+            self.build_add_and_norm(),
+            self.build_feed_forward(self.config.encoder_ffn_embed_dim),
+            self.build_add_and_norm(),
+        )
+
+    def build_decoder_layer(self) -> DecoderLayer:
+        """One layer of the decoder, each of whose sub-layers is followed by its add and norm."""
+        return DecoderLayer(
+            self.build_self_attention(self.config.decoder_attention_heads),
+            self.build_add_and_norm(),
+            self.build_cross_attention(self.config.decoder_attention_heads),
+            self.build_add_and_norm(),
+            self.build_feed_forward(self.config.decoder_ffn_embed_dim),
+            self.build_add_and_norm(),
+        )
+
+    def build_embedding(self, tokens: nn.Embedding, positions: nn.Module) -> InputEmbedding:
+        """Scaled tokens plus positions (3.4, 3.5)."""
+        return InputEmbedding(tokens, positions, self.config.dropout)
+
+    def build_positions(self, learned: bool, max_length: int) -> nn.Module:
+        """Sinusoids, or a learned table of ``max_length`` rows (3.5)."""
+        if learned:
+            return LearnedPositions(max_length, self.d_model)
+        return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout))
+
+    def build_self_attention(self, heads: int) -> SelfAttention:
+        """Self-attention of ``heads`` heads (3.2.2)."""
+        return SelfAttention(
+            self.d_model,
+            heads,
+            self.config.head_key_dim,
+            self.config.head_value_dim,
+            self.config.attention_dropout,
+        )
+
+    def build_cross_attention(self, heads: int) -> CrossAttention:
+        """Attention of ``heads`` heads over the encoder's output (3.2.3)."""
+        return CrossAttention(
+            self.d_model,
+            heads,
+            self.config.head_key_dim,
+            self.config.head_value_dim,
+            self.config.attention_dropout,
+        )
+
+    def build_feed_forward(self, d_ff: int) -> FeedForward:
+        """The feed-forward network (3.3)."""
+        return FeedForward(self.d_model, d_ff, self.config.activation_dropout)
+
+    def build_add_and_norm(self) -> AddAndNorm:
+        """What is around each sub-layer (3.1, 5.4)."""
+        return AddAndNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
+
+    def build_final_norm(self) -> nn.Module:
+        """What ends each stack: nothing in the paper, whose layers end with a norm."""
+        return nn.Identity()
+
+
+def check_padding(source: Tensor, target: Tensor) -> None:
+    """Raise ValueError for padding that gives NaN or wrong results, where it can be seen.
+
+    A GPU's host would have to wait for the values, and a graph that is traced has none yet.
+    """
+    # torch 2.2 does not know; there torch.compile breaks its graph here
+    is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+    if source.device.type != "cpu" or torch.jit.is_tracing() or is_compiling():
+        return
+    if source.eq(PAD).all(dim=1).any():
+        raise ValueError(
+            f"a row of the source is padding alone (id {PAD}), and attention over nothing is NaN: "
+            "leave it out of the batch"
+        )
+    if target[:, :1].eq(PAD).any():
+        raise ValueError(
+            f"a row of the target begins with padding (id {PAD}), which the causal mask does not "
+            "hide from the words after it: pad targets on the right"
+        )
 
 
 def source_has_own_matrix(config: TransformerConfig) -> bool:
@@ -164,37 +200,3 @@ def embedding_matrices(
     if not config.untie_embeddings:
         output.weight = target.weight
     return source, target, output
-
-
-def input_embedding(config: TransformerConfig, tokens: nn.Embedding, side: str) -> InputEmbedding:
-    """Tokens and positions of one side, ``encoder`` or ``decoder``."""
-    positions: nn.Module
-    if getattr(config, f"{side}_learned_pos"):
-        rows = config.max_source_positions if side == "encoder" else config.max_target_positions
-        positions = LearnedPositions(rows, tokens.embedding_dim)
-    else:
-        positions = SinusoidalPositions(tokens.embedding_dim, str(config.sinusoid_layout))
-    return InputEmbedding(tokens, positions, config.dropout)
-
-
-def encoder_layer(config: TransformerConfig) -> EncoderLayer:
-    """One layer of the encoder."""
-    dim, heads = config.encoder_embed_dim, config.encoder_attention_heads
-    widths = (config.head_key_dim, config.head_value_dim, config.attention_dropout)
-    return EncoderLayer(
-        SelfAttention(dim, heads, *widths),
-        FeedForward(dim, config.encoder_ffn_embed_dim, config.activation_dropout),
-        lambda: AddAndNorm(dim, config.dropout, config.layer_norm_eps),
-    )
-
-
-def decoder_layer(config: TransformerConfig) -> DecoderLayer:
-    """One layer of the decoder."""
-    dim, heads = config.decoder_embed_dim, config.decoder_attention_heads
-    widths = (config.head_key_dim, config.head_value_dim, config.attention_dropout)
-    return DecoderLayer(
-        SelfAttention(dim, heads, *widths),
-        CrossAttention(dim, heads, *widths),
-        FeedForward(dim, config.decoder_ffn_embed_dim, config.activation_dropout),
-        lambda: AddAndNorm(dim, config.dropout, config.layer_norm_eps),
-    )

@@ -89,7 +89,7 @@ def embedding(model, ids):
 def encoder_layer(model, x):
     """Of fairseq's, sequence first."""
     if OURS:
-        return model.encoder.layers[0](x, None)[0]
+        return model.encoder.layers[0](x, None)
     return model.encoder.layers[0](x.transpose(0, 1), None).transpose(0, 1)
 
 

@@ -21,11 +21,11 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from transformer_plugin.config import VaswaniTransformerConfig
-from transformer_plugin.decoder import VaswaniDecoder
-from transformer_plugin.encoder import VaswaniEncoder
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani_transformer.attention import SelfAttention, causal_mask
-from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions
+from vaswani_transformer import Transformer
+from vaswani_transformer.attention import Mask, SelfAttention, Weights, causal_mask
+from vaswani_transformer.embedding import SinusoidalPositions
+from vaswani_transformer.layers import DecoderLayer, EncoderLayer
 
 SIDES = {
     "both": ("encoder", "decoder"),
@@ -72,11 +72,11 @@ class RelativeSelfAttention(SelfAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None,
-        need_weights: bool,
+        mask: Mask = None,
+        weights: Weights = None,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """As in the base class; in incremental decoding the queries are the last positions."""
+    ) -> Tensor:
+        """As in the base class, with a bias for each distance."""
         queries, keys = query.size(2), key.size(2)
         position = torch.arange(keys, device=query.device)
         distance = position[None, :] - position[keys - queries :, None]  # [T, S]
@@ -87,7 +87,7 @@ class RelativeSelfAttention(SelfAttention):
             mask = causal_mask(queries, query.device)
         if mask is not None:
             bias = bias.masked_fill(~mask, float("-inf"))
-        return super().attend_heads(query, key, value, bias, need_weights)
+        return super().attend_heads(query, key, value, bias, weights)
 
 
 class ScaledSinusoids(SinusoidalPositions):
@@ -101,64 +101,55 @@ class ScaledSinusoids(SinusoidalPositions):
 
     def __init__(self, *args: Any, scale: float, step: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.scale, self.step = scale, step
+        self.scale = scale
+        self.step = step
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """As in the base class."""
         return self.scale * super().forward(self.step * positions, self.step * length, like)
 
 
-def varied_layer(layer: Any, cfg: RelativeConfig, side: str) -> Any:
-    """A side's layer; its self-attention is relative if that of the side is to be."""
-    if side not in SIDES[str(cfg.relative_in)]:
+class RelativeTransformer(Transformer):
+    """The paper's model with relative self-attention, as its configuration asks for it."""
+
+    config: RelativeConfig
+
+    def build_encoder_layer(self) -> EncoderLayer:
+        """The paper's, with another self-attention if the encoder is to have it."""
+        layer = super().build_encoder_layer()
+        if "encoder" in SIDES[str(self.config.relative_in)]:
+            layer.self_attention = self.build_relative(self.config.encoder_attention_heads)
         return layer
-    heads = getattr(cfg, f"{side}_attention_heads")
-    layer.self_attention = RelativeSelfAttention(
-        cfg.encoder_embed_dim,
-        heads,
-        key_dim=cfg.head_key_dim,
-        value_dim=cfg.head_value_dim,
-        dropout=cfg.attention_dropout,
-        max_distance=cfg.max_distance,
-    )
-    return layer
 
+    def build_decoder_layer(self) -> DecoderLayer:
+        """The paper's, with another self-attention if the decoder is to have it."""
+        layer = super().build_decoder_layer()
+        if "decoder" in SIDES[str(self.config.relative_in)]:
+            layer.self_attention = self.build_relative(self.config.decoder_attention_heads)
+        return layer
 
-def scale_sinusoids(embedding: InputEmbedding, cfg: RelativeConfig) -> InputEmbedding:
-    """The embedding with its sinusoids as asked; learned positions stay as they are."""
-    old, scale, step = embedding.positions, cfg.sinusoid_scale, cfg.position_step
-    if isinstance(old, SinusoidalPositions) and (scale, step) != (1, 1):
-        embedding.positions = ScaledSinusoids(old.dim, old.layout, scale=scale, step=step)
-    return embedding
+    def build_relative(self, heads: int) -> RelativeSelfAttention:
+        """Self-attention with distances."""
+        return RelativeSelfAttention(
+            self.d_model,
+            heads,
+            key_dim=self.config.head_key_dim,
+            value_dim=self.config.head_value_dim,
+            dropout=self.config.attention_dropout,
+            max_distance=self.config.max_distance,
+        )
 
-
-class RelativeEncoder(VaswaniEncoder):
-    """The paper's encoder with relative self-attention."""
-
-    def __init__(self, cfg: Any, dictionary: Any, embedding: InputEmbedding) -> None:
-        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg))
-
-    def build_layer(self, cfg: Any) -> Any:
-        """One layer."""
-        return varied_layer(super().build_layer(cfg), cfg, "encoder")
-
-
-class RelativeDecoder(VaswaniDecoder):
-    """The paper's decoder with relative self-attention."""
-
-    def __init__(
-        self, cfg: Any, dictionary: Any, embedding: InputEmbedding, output_projection: nn.Linear
-    ) -> None:
-        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg), output_projection)
-
-    def build_layer(self, cfg: Any) -> Any:
-        """One layer."""
-        return varied_layer(super().build_layer(cfg), cfg, "decoder")
+    def build_positions(self, learned: bool, max_length: int) -> nn.Module:
+        """Sinusoids moved apart, if so configured; learned positions stay as they are."""
+        scale, step = self.config.sinusoid_scale, self.config.position_step
+        if learned or (scale, step) == (1, 1):
+            return super().build_positions(learned, max_length)
+        layout = str(self.config.sinusoid_layout)
+        return ScaledSinusoids(self.d_model, layout, scale=scale, step=step)
 
 
 @register_model("relative_transformer", dataclass=RelativeConfig)
 class RelativeTransformerModel(VaswaniTransformerModel):
-    """The paper's model with relative self-attention."""
+    """The same as a model of fairseq's."""
 
-    encoder_class = RelativeEncoder
-    decoder_class = RelativeDecoder
+    transformer_class = RelativeTransformer

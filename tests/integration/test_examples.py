@@ -11,7 +11,7 @@ import torch
 from fairseq.utils import import_user_module
 
 from tests.models import batch, config, small_model, task
-from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions, sinusoids
+from vaswani_transformer.embedding import sinusoids
 
 RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "relative_positions"
 import_user_module(argparse.Namespace(user_dir=str(RELATIVE)))  # as fairseq's commands do, once
@@ -32,7 +32,9 @@ def test_distances_are_added_by_formula() -> None:
     torch.manual_seed(1)
     attention = example.RelativeSelfAttention(6, 2, max_distance=2).double()
     x = torch.randn(1, 5, 6, dtype=torch.float64)
-    _, weights = attention(x, need_weights=True)
+    collected: list = []
+    attention(x, weights=collected)
+    (weights,) = collected
     query, key, _ = attention.qkv_proj(x)[0].split([6, 6, 6], dim=-1)
     for head in range(2):
         own = slice(3 * head, 3 * head + 3)
@@ -59,16 +61,15 @@ def test_positions_are_relative_only_where_asked() -> None:
 
 def test_sinusoids_are_scaled_and_spread() -> None:
     """Each option by itself; the table grows for positions beyond it."""
-    words = torch.zeros(1)
     for options, expected in (
-        ({"sinusoid_scale": 3.0}, 3 * sinusoids(200, 8)),
-        ({"position_step": 8}, sinusoids(1600, 8)[::8]),
+        ({"sinusoid_scale": 3.0}, 3 * sinusoids(300, 16)),
+        ({"position_step": 8}, sinusoids(2400, 16)[::8]),
     ):
-        embedding = InputEmbedding(torch.nn.Embedding(4, 8), SinusoidalPositions(8), 0.0)
         cfg = config(example.RelativeConfig, **options)
-        positions = example.scale_sinusoids(embedding, cfg).positions
-        found = positions(torch.arange(200), 200, like=words)
-        torch.testing.assert_close(found, expected.float())
+        model = example.RelativeTransformerModel.build_model(cfg, task())
+        for side in (model.encoder, model.decoder):
+            found = side.embedding.positions(torch.arange(300), 300, like=torch.zeros(1))
+            torch.testing.assert_close(found, expected.float())
 
 
 def test_the_decoder_stays_causal_and_incremental(model: Any) -> None:

@@ -125,18 +125,19 @@ def test_multi_head_is_concatenated_heads_times_w_o(kind: Any, fast: bool) -> No
     mask = torch.rand(4, given[-1].size(1)) < 0.5
     mask[:, 0] = True
     expected = by_heads(module, x, given[-1], mask)
-    torch.testing.assert_close(module(*given, mask)[0], expected, rtol=0, atol=1e-12)
-    with_weights, weights = module(*given, mask, need_weights=True)
+    torch.testing.assert_close(module(*given, mask), expected, rtol=0, atol=1e-12)
+    weights: list[Tensor] = []
+    with_weights = module(*given, mask, weights=weights)
     torch.testing.assert_close(with_weights, expected, rtol=0, atol=1e-12)
-    assert weights.shape == (2, 2, *mask.shape) and module(*given, mask)[1] is None
+    assert [tuple(one.shape) for one in weights] == [(2, 2, *mask.shape)]
 
 
 def test_hypotheses_that_share_keys_attend_as_if_each_had_its_own() -> None:
     module: Any = use_fast_kernels(CrossAttention(8, 2).double())
     x, memory = random_heads(6, 1, 8), random_heads(2, 5, 8, seed=1)
     mask = (torch.rand(2, 1, 1, 5) < 0.5).index_fill(3, torch.tensor([0]), True)
-    shared, _ = module(x, memory, mask)
-    own, _ = module(x, memory.repeat_interleave(3, 0), mask.repeat_interleave(3, 0))
+    shared = module(x, memory, mask)
+    own = module(x, memory.repeat_interleave(3, 0), mask.repeat_interleave(3, 0))
     torch.testing.assert_close(shared, own, rtol=0, atol=1e-12)
 
 
@@ -144,8 +145,8 @@ def test_cross_attention_computes_keys_and_values_once() -> None:
     """With a filled cache the encoder's output is not looked at again."""
     module = CrossAttention(8, 2).double()
     memory, cache = random_heads(2, 5, 8), LayerCache(DecoderCache(layers=1), 0)
-    first, _ = module(random_heads(2, 1, 8, seed=1), memory, cache=cache)
-    again, _ = module(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
+    first = module(random_heads(2, 1, 8, seed=1), memory, cache=cache)
+    again = module(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
     assert torch.equal(first, again)
 
 
@@ -166,20 +167,17 @@ def test_attention_dropout_drops_weights_in_training_alone(fast: bool) -> None:
     query, key = random_heads(1, 1, 400, 8).float(), random_heads(1, 1, KEYS, 8, seed=1).float()
     value = torch.eye(KEYS)[None, None]
     weights = torch.softmax(query @ key.transpose(-2, -1) / 8**0.5, dim=-1)[0]
-    found = module.attend_heads(query, key, value, None, False)[0]
+    found = module.attend_heads(query, key, value)
     dropped = found.eq(0)
     torch.testing.assert_close(found, (weights / (1 - P)).masked_fill(dropped, 0.0))
     deviation = (P * (1 - P) / weights.numel()) ** 0.5
     assert abs(dropped.double().mean().item() - P) < 5 * deviation
     module.eval()
-    torch.testing.assert_close(module.attend_heads(query, key, value, None, False)[0], weights)
+    torch.testing.assert_close(module.attend_heads(query, key, value), weights)
 
 
 def test_a_width_that_heads_cannot_share_is_refused() -> None:
     with pytest.raises(ValueError, match="10"):
         SelfAttention(10, 4)
-    assert SelfAttention(10, 4, key_dim=3, value_dim=2)(torch.randn(1, 5, 10))[0].shape == (
-        1,
-        5,
-        10,
-    )
+    module = SelfAttention(10, 4, key_dim=3, value_dim=2)
+    assert module(torch.randn(1, 5, 10)).shape == (1, 5, 10)

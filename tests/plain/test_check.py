@@ -6,6 +6,7 @@ A test names all checks that a bug concerns, so that none cries without a reason
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,7 +89,7 @@ def padding_not_masked(model: Any) -> None:
 def positions_by_the_batch(model: Any) -> None:
     embedding = model.decoder.embedding
     embedding.forward = lambda ids, skip=0: embedding.embed(
-        torch.arange(len(ids))[:, None], ids, len(ids)
+        ids, positions=torch.arange(len(ids))[:, None], length=len(ids)
     )
 
 
@@ -154,10 +155,10 @@ def trained_sinusoids(model: Any) -> None:
 def pre_norm(model: Any) -> None:
     for layer in model.encoder.layers:
 
-        def forward(x: Any, mask: Any, need_weights: bool = False, layer: Any = layer) -> Any:
+        def forward(x: Any, mask: Any, weights: Any = None, layer: Any = layer) -> Any:
             first, second = layer.after_self_attention, layer.after_feed_forward
-            x = x + first.dropout(layer.self_attention(first.norm(x), mask)[0])
-            return x + second.dropout(layer.feed_forward(second.norm(x))), None
+            x = x + first.dropout(layer.self_attention(first.norm(x), mask))
+            return x + second.dropout(layer.feed_forward(second.norm(x)))
 
         layer.forward = forward
 
@@ -165,10 +166,13 @@ def pre_norm(model: Any) -> None:
 def with_norms(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any], None]:
     """Another add & norm: (its parts, x, the sub-layer's output)."""
 
+    def add_and_norm(part: Any, x: Any, sublayer: Any) -> Any:
+        return function(part, x, sublayer(x))
+
     def plant(model: Any) -> None:
         for layer in model.encoder.layers:
             for part in (layer.after_self_attention, layer.after_feed_forward):
-                part.forward = lambda x, y, part=part: function(part, x, y)
+                part.forward = partial(add_and_norm, part)
 
     return plant
 
@@ -190,7 +194,7 @@ def relu(ffn: Any, x: Any) -> Any:
 def encoder_with_causal_mask(model: Any) -> None:
     attention = model.encoder.layers[0].self_attention
     forward = attention.forward
-    attention.forward = lambda x, mask=None, need_weights=False: forward(x, mask, None, False, True)
+    attention.forward = lambda x, mask=None, weights=None: forward(x, None, None, weights, True)
 
 
 def with_sizes(**sizes: Any) -> SimpleNamespace:
@@ -362,7 +366,8 @@ def later_step(model: Any) -> None:
 
     def step(tokens: Any, memory: Any, cache: Any) -> Any:
         position = torch.full((1, 1), cache.length + 1)
-        x = decoder.embedding.embed(position, tokens[:, None], length=cache.length + 2)
+        embed = decoder.embedding.embed
+        x = embed(tokens[:, None], positions=position, length=cache.length + 2)
         return decoder.output_layer(decoder.run_layers(x, memory, cache)[0][:, 0])
 
     decoder.step = step

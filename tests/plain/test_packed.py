@@ -96,3 +96,24 @@ def test_a_file_without_a_parameter_is_refused(copied: Path) -> None:
     sign(copied)
     with pytest.raises(RuntimeError, match=missing):
         packed.load(copied)
+
+
+class Variant(Transformer):
+    """With a size of its own."""
+
+    config: Any
+
+    def build_final_norm(self) -> torch.nn.Module:
+        assert self.config.grown == 3
+        return torch.nn.Identity()
+
+
+def test_a_variant_is_loaded_by_its_class_alone(copied: Path) -> None:
+    """Its parts may have the paper's parameters, and compute something else with them."""
+    table = json.loads((copied / "config.json").read_text())
+    table["variant"] = {"arch": "my_variant", "options": {"grown": 3}}
+    (copied / "config.json").write_text(json.dumps(table))
+    sign(copied)
+    with pytest.raises(ValueError, match="'my_variant', a variant"):
+        Transformer.from_pretrained(copied)
+    assert type(Variant.from_pretrained(copied)) is Variant

@@ -13,6 +13,7 @@ from vaswani_transformer.cache import INITIAL_CAPACITY, DecoderCache
 from vaswani_transformer.embedding import SINUSOID_LAYOUTS
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.layers import FeedForward
 
 
 @pytest.fixture(params=["readable", "fast"])
@@ -141,12 +142,12 @@ def test_weights_per_head_on_request_change_nothing_else(model: Transformer) -> 
     assert_close(features, expected)
     shapes = [(3, 4, 6, 6), (3, 4, 7, 7), (3, 4, 7, 6)]
     for found, shape in zip([encoder_weights, *weights], shapes):  # noqa: B905
-        assert [tuple(w.shape) for w in found if w is not None] == [shape, shape]
+        assert [tuple(w.shape) for w in found] == [shape, shape]
         assert_close(found[0].sum(-1), torch.ones(shape[:-1]).double())
     _, aligned = model.decoder.features(previous, memory, need_alignment=True)
+    assert len(aligned.cross_attention) == 1 and not aligned.self_attention
     assert_close(aligned.cross_attention[-1], weights.cross_attention[-1])
-    assert aligned.cross_attention[0] is None
-    assert unasked.self_attention == unasked.cross_attention == [None, None]
+    assert unasked.self_attention == unasked.cross_attention == []
 
 
 def test_an_overridden_output_layer_decides_every_logit(model: Transformer) -> None:
@@ -211,3 +212,47 @@ def test_the_two_sizes_are_those_of_table_3() -> None:
         ]
     assert [round(count / 1e6) for count in counts] == [63, 214]
     assert (base().dropout, big().dropout, big(dropout=0.1).dropout) == (0.1, 0.3, 0.1)
+
+
+def test_a_size_is_given_for_both_sides_at_once() -> None:
+    """Besides fairseq's names, which decide where the sides differ."""
+    small = base(layers=2, d_model=64, d_ff=256, heads=4, decoder_layers=1, dropout=0.2)
+    assert small == TransformerConfig(
+        encoder_layers=2,
+        encoder_embed_dim=64,
+        encoder_ffn_embed_dim=256,
+        encoder_attention_heads=4,
+        decoder_layers=1,
+        decoder_embed_dim=64,
+        decoder_ffn_embed_dim=256,
+        decoder_attention_heads=4,
+        dropout=0.2,
+    )
+    assert base() == TransformerConfig()
+
+
+def test_a_variant_is_the_paper_with_one_part_replaced() -> None:
+    """The other parts, their names and their initial weights are the paper's."""
+
+    class Swish(FeedForward):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc2(self.dropout(nn.functional.silu(self.fc1(x))))
+
+    class SwishTransformer(Transformer):
+        def build_feed_forward(self, d_ff: int) -> FeedForward:
+            return Swish(self.d_model, d_ff, self.config.activation_dropout)
+
+    config = base(layers=2, d_model=16, d_ff=32, heads=4)
+    models = []
+    for kind in (Transformer, SwishTransformer):
+        torch.manual_seed(1)
+        models.append(kind(config, TYPES, TYPES).eval())
+    paper, swish = models
+    for name, parameter in paper.state_dict().items():
+        assert torch.equal(swish.state_dict()[name], parameter)
+    source, previous, _ = batch()
+    different = swish(source, previous)
+    assert not torch.allclose(different, paper(source, previous), atol=1e-3)
+    use_fast_kernels(swish)  # takes what is the paper's alone
+    torch.testing.assert_close(swish(source, previous), different)
+    assert {type(layer.feed_forward) for layer in swish.encoder.layers} == {Swish}

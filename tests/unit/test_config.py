@@ -80,9 +80,14 @@ def test_presets_by_both_routes(name: str) -> None:
         ({"dropout": 1.0}, "--dropout must be below 1"),
         ({"dropout": math.nan}, "--dropout must be a finite number"),
         ({"encoder_layers": -1}, "--encoder-layers must be at least 1, not -1"),
-        ({"encoder_attention_heads": 0}, "--encoder-attention-heads"),
+        ({"encoder_attention_heads": 0}, "--encoder-attention-heads must be at least 1, not 0"),
         ({"head_value_dim": 0}, "--head-value-dim"),
         ({"layer_norm_eps": math.nan}, "--layer-norm-eps"),
+        (
+            {"encoder_embed_dim": 15, "decoder_embed_dim": 15, "head_key_dim": 4}
+            | {"head_value_dim": 4, "encoder_learned_pos": True},
+            "--decoder-embed-dim 15 is odd.*--decoder-learned-pos",
+        ),
         ({"share_all_embeddings": True, "untie_embeddings": True}, "--untie-embeddings"),
     ],
 )

@@ -10,13 +10,17 @@ from omegaconf import OmegaConf
 from tests.models import batch, dictionary, sample, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
+    ConfigError,
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
 )
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+from transformer_plugin.encoder import VaswaniEncoder
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani_transformer import Transformer
 from vaswani_transformer.attention import MultiHeadAttention
+from vaswani_transformer.encoder import Encoder
 from vaswani_transformer.fast import FAST
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
@@ -159,6 +163,41 @@ def test_one_option_makes_the_whole_model_readable() -> None:
     modules = set(FAST) - {kind for kind in FAST if kind.__name__ == "Encoder"}
     assert modules <= kinds["readable"] and not modules & kinds["auto"]
     assert not set(FAST.values()) & kinds["readable"]
+
+
+class OtherEncoder(Encoder):
+    """Of a variant in plain torch."""
+
+
+class OtherFairseqEncoder(VaswaniEncoder):
+    """The same for fairseq."""
+
+
+class ForwardOfItsOwn(Transformer):
+    """A variant that does more with its parts."""
+
+    def forward(self, source: Any, target: Any) -> Any:
+        return 2 * super().forward(source, target)
+
+
+class EncoderOfItsOwn(Transformer):
+    """A variant whose encoder does more."""
+
+    def build_encoder(self, tokens: Any) -> Encoder:
+        paper = super().build_encoder(tokens)
+        return OtherEncoder(paper.embedding, paper.layers)
+
+
+def test_a_variant_of_which_fairseq_would_run_a_part_is_refused(monkeypatch: Any) -> None:
+    for kind, named in (
+        (ForwardOfItsOwn, "ForwardOfItsOwn has a forward of its own"),
+        (EncoderOfItsOwn, "OtherEncoder.*encoder_class in VaswaniTransformerModel"),
+    ):
+        monkeypatch.setattr(VaswaniTransformerModel, "transformer_class", kind)
+        with pytest.raises(ConfigError, match=named):
+            small_model()
+    monkeypatch.setattr(VaswaniTransformerModel, "encoder_class", OtherFairseqEncoder)
+    assert type(small_model().encoder) is OtherFairseqEncoder
 
 
 def test_probabilities_of_float64_stay_float64() -> None:

@@ -139,7 +139,7 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
         words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]
         return build_variant(folder), words[0], words[1]
     try:
-        return build(folder.path, folder.config["architecture"], folder.langs)
+        return build(folder.path, folder.config, folder.langs)
     except (RuntimeError, TypeError, ValueError) as error:
         raise UserError(str(error)) from None
 

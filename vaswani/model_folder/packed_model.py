@@ -12,7 +12,7 @@ def kept_options() -> list[str]:
 
     The others say how it begins (``init``), or the same in other words.
     """
-    from vaswani_transformer.transformer import TransformerConfig
+    from vaswani_transformer.config import TransformerConfig
 
     names = [item.name for item in fields(TransformerConfig)]
     names.append(names.pop(names.index("share_decoder_input_output_embed")))  # it came later

@@ -58,7 +58,7 @@ def embedding(model, ids):
 
 def encoder_layer(model, x):
     """The encoder's first layer, without padding: [B, L, D] → [B, L, D]."""
-    return model.encoder.layers[0](x, None)[0]
+    return model.encoder.layers[0](x, None)
 
 
 def attention(q, k, v, mask):

@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention import CrossAttention, Mask, MultiHeadAttention, SelfAttention
+from ..attention import (
+    CrossAttention,
+    Mask,
+    MultiHeadAttention,
+    SelfAttention,
+    Weights,
+    check_mask,
+)
 from ..encoder import Encoder
 
 #: whether this torch can choose cuDNN's attention
@@ -124,16 +131,17 @@ class FusedHeads(MultiHeadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask,
-        need_weights: bool,
+        mask: Mask = None,
+        weights: Weights = None,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Tensor:
         """As the readable form's."""
-        if need_weights or not kernel_is_quicker(query):
-            return super().attend_heads(query, key, value, mask, need_weights, is_causal)
+        if weights is not None or not kernel_is_quicker(query):
+            return super().attend_heads(query, key, value, mask, weights, is_causal)
+        check_mask(mask, is_causal)
         rate = self.dropout.p if self.dropout.training else 0.0
         heads = fused_attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
-        return self.out_proj(heads.transpose(1, 2).flatten(2)), None
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
 
 class FastSelfAttention(FusedHeads, SelfAttention):
@@ -148,20 +156,20 @@ class FastCrossAttention(FusedHeads, CrossAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask,
-        need_weights: bool,
+        mask: Mask = None,
+        weights: Weights = None,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Tensor:
         """As the readable form's, or ``query`` is [B·k, H, T, K], k of them for each sentence.
 
         Then k hypotheses of T tokens are computed as one of k·T tokens. Weights are [B, H, k·T, S].
         """
         if len(query) == len(key):
-            return super().attend_heads(query, key, value, mask, need_weights, is_causal)
+            return super().attend_heads(query, key, value, mask, weights, is_causal)
         rows, heads, length, width = query.shape
         query = query.view(len(key), -1, heads, length, width).transpose(1, 2).flatten(2, 3)
-        attended, weights = super().attend_heads(query, key, value, mask, need_weights, is_causal)
-        return attended.view(rows, length, -1), weights
+        attended = super().attend_heads(query, key, value, mask, weights, is_causal)
+        return attended.view(rows, length, -1)
 
 
 class FastEncoder(Encoder):

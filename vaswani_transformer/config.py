@@ -1,0 +1,139 @@
+"""The sizes of the model and their defaults, those of the paper (Table 3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+
+def option(default: Any, help: str) -> Any:
+    """A field with its default and a help text, which fairseq shows for its flag."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class TransformerConfig:
+    """Sizes and options; the defaults are the base model's (Table 3, first row).
+
+    Names are fairseq's; each text names the paper's symbol. Types are written ``Optional[int]``:
+    fairseq makes flags of them, and cannot read ``int | None``.
+    """
+
+    encoder_layers: int = option(6, "N, encoder layers (3.1)")
+    encoder_embed_dim: int = option(512, "d_model, as wide as the decoder (3.1)")
+    encoder_ffn_embed_dim: int = option(2048, "d_ff of the encoder (3.3)")
+    encoder_attention_heads: int = option(8, "h of the encoder (3.2.2)")
+    encoder_learned_pos: bool = option(
+        False, "learned positions on the source side (3.5, Table 3 row E)"
+    )
+    decoder_layers: int = option(6, "N, decoder layers (3.1)")
+    decoder_embed_dim: int = option(512, "d_model, as wide as the encoder (3.1)")
+    decoder_ffn_embed_dim: int = option(2048, "d_ff of the decoder (3.3)")
+    decoder_attention_heads: int = option(8, "h of the decoder (3.2.2)")
+    decoder_learned_pos: bool = option(
+        False, "learned positions on the target side (3.5, Table 3 row E)"
+    )
+    head_key_dim: Optional[int] = option(
+        None, "d_k, width of each head's queries and keys; default d_model / h (Table 3 row B)"
+    )
+    head_value_dim: Optional[int] = option(
+        None, "d_v, width of each head's values; default d_model / h (3.2.2)"
+    )
+    dropout: float = option(
+        0.1, "P_drop, on each sub-layer's output and on embeddings plus positions (5.4)"
+    )
+    attention_dropout: float = option(0.0, "dropout on attention weights (not in the paper)")
+    activation_dropout: float = option(
+        0.0, "dropout after the feed-forward ReLU (not in the paper)"
+    )
+    share_all_embeddings: bool = option(
+        False,
+        "fairseq's name for the default, one matrix for source, target and output (3.4); with it "
+        "share_decoder_input_output_embed changes nothing",
+    )
+    share_decoder_input_output_embed: bool = option(
+        False,
+        "one matrix for target and output, and another for the source, whose dictionary may differ "
+        "(in the paper all are one, 3.4)",
+    )
+    untie_embeddings: bool = option(
+        False, "three separate matrices for source, target and output instead of one (3.4)"
+    )
+    sinusoid_layout: str = option(
+        "paper",
+        "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
+    )
+    layer_norm_eps: float = option(
+        1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
+    )
+    init: str = option(
+        "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
+    )
+    max_source_positions: int = 1024
+    max_target_positions: int = 1024
+
+
+def base(
+    *,
+    layers: int | None = None,
+    d_model: int | None = None,
+    d_ff: int | None = None,
+    heads: int | None = None,
+    **changes: Any,
+) -> TransformerConfig:
+    """The base model (Table 3, first row), with changes.
+
+    Args:
+        layers: N of the encoder and of the decoder
+        d_model: the width of both
+        d_ff: of both
+        heads: h of both
+        changes: by the names in :class:`TransformerConfig`, also where the two sides differ
+    """
+    both_sides = {
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "encoder_embed_dim": d_model,
+        "decoder_embed_dim": d_model,
+        "encoder_ffn_embed_dim": d_ff,
+        "decoder_ffn_embed_dim": d_ff,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+    }
+    sizes = {name: size for name, size in both_sides.items() if size is not None}
+    return TransformerConfig(**{**sizes, **changes})
+
+
+def big(**changes: Any) -> TransformerConfig:
+    """The big model (Table 3, last row), with changes as in :func:`base`."""
+    return base(**{"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3, **changes})
+
+
+def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
+    """Raise ValueError for sizes of which no model can be made.
+
+    Args:
+        config: a :class:`TransformerConfig`, or anything with its fields
+        spelling: how the message is to write a field's name
+    """
+    width = config.encoder_embed_dim
+    if config.decoder_embed_dim != width:
+        raise ValueError(
+            f"{spelling('encoder_embed_dim')} {width} and {spelling('decoder_embed_dim')} "
+            f"{config.decoder_embed_dim} must be equal: the paper has one d_model"
+        )
+    for side in ("encoder", "decoder"):
+        heads = getattr(config, f"{side}_attention_heads")
+        width_name = spelling(f"{side}_embed_dim")
+        heads_name = spelling(f"{side}_attention_heads")
+        if heads < 1:
+            raise ValueError(f"{heads_name} is {heads}, but attention needs at least one head")
+        if width % heads and (config.head_key_dim is None or config.head_value_dim is None):
+            raise ValueError(
+                f"{width_name} {width} is not divisible by {heads_name} {heads}; change one, or "
+                f"give {spelling('head_key_dim')} and {spelling('head_value_dim')}"
+            )
+        if width % 2 and not getattr(config, f"{side}_learned_pos"):
+            raise ValueError(
+                f"{width_name} {width} is odd, but sinusoids come in pairs (3.5): make it even, or "
+                f"give {spelling(f'{side}_learned_pos')}"
+            )
