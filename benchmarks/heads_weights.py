@@ -5,6 +5,7 @@ Shape letters: B sentences, N layers, H heads.
 
 import contextlib
 import runpy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ from benchmarks.heads_text import ROLES, Sentence
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.attention import causal_mask
 
-LOOP = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "train.py"))
+EXAMPLES = str(Path(__file__).parents[1] / "examples")
+sys.path.append(EXAMPLES)  # train_text.py is beside it
+LOOP = runpy.run_path(f"{EXAMPLES}/train.py")
 """examples/train.py."""
 ATTENTION = ("encoder", "decoder", "cross")
 

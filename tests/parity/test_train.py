@@ -34,7 +34,7 @@ FAIRSEQS = {
     order = [pairs[n] for n in of_pairs.permutation(len(pairs))]
 """,
     # batches have a multiple of eight pairs, if they have more than eight (in 0.12.2 not the last)
-    "    found: list[list[Pair]] = [[]]\n": "    return fairseqs_batches(order, numbers)\n",
+    "    groups: list[list[Pair]] = [[]]\n": "    return fairseqs_batches(order, numbers)\n",
     # in a batch, long sources come first
     "    sources, targets = zip(*pairs, strict=True)\n": """\
     lengths = torch.tensor([len(source) for source, _ in pairs])
@@ -91,7 +91,9 @@ def loop() -> Any:
     module = types.ModuleType("loop")
     vars(module).update(__file__=str(LOOP), numpy=numpy, KERNEL=kernel())
     module.OFFICIAL = "fairseq-fixed" not in environment()["versions"]
-    exec(compile(source + HELPERS, str(LOOP), "exec"), vars(module))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(LOOP.parent))  # train_text.py is beside it
+        exec(compile(source + HELPERS, str(LOOP), "exec"), vars(module))
     return module
 
 
@@ -170,12 +172,13 @@ def test_two_replacements_make_the_loop_fast(folder, tmp_path) -> None:
     """``use_fast_kernels`` and a loss without logits: equal to fairseq-train's default."""
     train = loop()
 
-    def summed_loss(model, batch):
+    def summed_losses(model, batch):
         features, _ = model.decoder.features(batch.shifted, model.encoder(batch.source))
         real = batch.target.ne(train.PAD)
         weight = model.decoder.output_projection.weight
-        return projected_loss(features[real], weight, batch.target[real], train.SMOOTHING).loss
+        sums = projected_loss(features[real], weight, batch.target[real], train.SMOOTHING)
+        return sums.loss, sums.nll
 
-    train.summed_loss = summed_loss
+    train.summed_losses = summed_losses
     theirs = by_fairseq(folder, tmp_path, train.CONFIG)
     assert different(by_the_loop(train, folder, use_fast_kernels), theirs) == {}
