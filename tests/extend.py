@@ -1,0 +1,33 @@
+"""The files that docs/extend.md has its reader write."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "extend.md"
+FILES: dict[str, str] = dict(
+    re.findall(
+        r"^`([\w/]+\.py)`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.M | re.S
+    )
+)
+"""Each file's text, by its name."""
+VARIANTS = {
+    "gelu": "GeluTransformer",
+    "rotary": "RotaryTransformer",
+    "pre_norm": "PreNormTransformer",
+}
+"""By the name of its file, without the ending."""
+
+
+def module(name: str) -> ModuleType:
+    """One of the files as a module."""
+    found = ModuleType(name)
+    exec(compile(FILES[f"{name}.py"], f"{PAGE}: {name}.py", "exec"), vars(found))
+    return found
+
+
+def variant(name: str) -> Any:
+    """The variant that a file defines, a subclass of ``Transformer``."""
+    return getattr(sys.modules.get(name) or module(name), VARIANTS[name])
