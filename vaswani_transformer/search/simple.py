@@ -22,11 +22,12 @@ def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> list[
         max_len: the greatest length in tokens
     """
     target = source.new_full((len(source), 1), EOS)
-    is_padding = source.eq(PAD).all(dim=1)  # [B], rows without a sentence: they end at once
+    is_empty = source.eq(PAD).all(dim=1)  # [B], rows without a sentence: they end at once
+    source = source.masked_fill(is_empty[:, None], EOS)  # attention over nothing would be NaN
     for _ in range(max_len):
         logits = model(source, target)[:, -1]  # [B, V]
         logits[:, PAD] = float("-inf")
-        tokens = logits.argmax(-1).masked_fill(is_padding, EOS)
+        tokens = logits.argmax(-1).masked_fill(is_empty, EOS)
         target = torch.cat([target, tokens[:, None]], dim=1)  # [B, 1 + T]
         if target[:, 1:].eq(EOS).any(1).all():
             break
