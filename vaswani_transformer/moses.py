@@ -130,25 +130,29 @@ _OPENING_BRACKETS = re.compile(r"(?:[({¿¡$€£¥]|&#91;)+")
 def join_quotations(line: str, lang: str) -> str:
     """A line of tokens with quotation marks joined to what they enclose."""
     closing = closing_marks(lang)
+    marks = {*closing, *"".join(closing.values())}
     tokens = line.split(" ")
     opened: list[str] = []
     joined = ""
     joins_next = True
     for place, token in enumerate(tokens):
         mark = token.replace("&quot;", '"')
+        if mark not in marks:
+            joined += token if joins_next else f" {token}"
+            joins_next = joins_next and bool(_OPENING_BRACKETS.fullmatch(token))
+            continue
         following = tokens[place + 1 :]
         partners = [number for number, before in enumerate(opened) if mark in closing[before]]
-        opens = False
         if partners or (place and ends_without_partner(mark, following, closing)):
             joined = join_punctuation(joined, lang) + token
+            joins_next = False
             if partners:
                 del opened[partners[-1] :]
         else:
-            opens = mark in closing and has_partner(mark, following, closing)
             joined += token if joins_next else f" {token}"
-        if opens:
-            opened.append(mark)
-        joins_next = opens or (joins_next and bool(_OPENING_BRACKETS.fullmatch(token)))
+            joins_next = mark in closing and has_partner(mark, following, closing)
+            if joins_next:
+                opened.append(mark)
     return joined
 
 
