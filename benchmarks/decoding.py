@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.machine import switch_cudnn_attention_off
 from vaswani.common.environment import peak_megabytes
 
 BEAM, LONGER = 4, 50
@@ -34,7 +35,8 @@ class Decoding:
         device: ``cpu`` or ``cuda``
         task: ``translation`` (fairseq's generator) or ``vaswani_translation`` (ours)
         model: ``fairseq``, or ``ours`` with the checkpoint's weights
-        precision: of our model, ``fp32`` or ``bf16``
+        precision: ``fp32``; of our model also ``bf16``; of fairseq's ``fp16``, with cuDNN off
+            (:mod:`benchmarks.systems`)
         sentences: how many are translated, from the start of the set
     """
 
@@ -63,6 +65,9 @@ class Decoding:
         if model == "fairseq":
             self.model = self.task.build_model(state["cfg"]["model"])
             self.model.load_state_dict(state["model"])
+            if precision == "fp16":
+                switch_cudnn_attention_off()
+                self.model.half()
         else:
             self.model = our_model(state["cfg"]["model"], self.task, precision)
             self.model.load_state_dict(from_fairseq(state["model"]))

@@ -24,6 +24,14 @@ def precisions(device: str) -> list[str]:
     return ["fp32", *halves, *(["bf16"] if has_bf16_units(device) else [])]
 
 
+def switch_cudnn_attention_off() -> None:
+    """Keep torch in this process from choosing cuDNN for attention; 2.2 never does."""
+    import torch
+
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
     """Operations per second of the machine's fastest square matrix product: MFU is a share of it.
 

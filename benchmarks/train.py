@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from benchmarks.machine import peak_flops, precisions
+from benchmarks.machine import peak_flops, precisions, switch_cudnn_attention_off
 from benchmarks.systems import (
     KEEPS_MEMORY,
     OURS,
@@ -31,14 +31,24 @@ class Training:
         flags: those of fairseq-train for the system under test
         device: ``cpu`` or ``cuda``
         autocast: run the model's forward under bf16 autocast, as our own precision switch does
+        cudnn_attention: let torch choose cuDNN for attention (:mod:`benchmarks.systems`)
     """
 
-    def __init__(self, data: str, flags: list[str], device: str, autocast: bool = False) -> None:
+    def __init__(
+        self,
+        data: str,
+        flags: list[str],
+        device: str,
+        autocast: bool = False,
+        cudnn_attention: bool = True,
+    ) -> None:
         import torch
 
         from vaswani.experiment.find import load_plugin
 
         load_plugin()
+        if not cudnn_attention:
+            switch_cudnn_attention_off()
         self.device = device
         self.trainer = make_trainer([data, *flags, *(["--cpu"] if device == "cpu" else [])])
         if autocast:
@@ -59,7 +69,7 @@ class Training:
 
         Returns:
             seconds of wall-clock and of processor time, target tokens, and each update's loss in
-            bits per token.
+            bits per token; None for an update that ``--fp16`` skipped.
         """
         samples = [[self.next_batch()] for _ in range(count)]
         tokens = sum(sample[0]["ntokens"] for sample in samples)
@@ -69,7 +79,7 @@ class Training:
         self.seen = [a + b for a, b in zip(self.seen, (source, tokens, sentences), strict=True)]
         self.synchronise()
         start, processor = time.perf_counter(), time.process_time()
-        losses = [float(self.trainer.train_step(sample)["loss"]) for sample in samples]
+        losses = [self.update(sample) for sample in samples]
         self.synchronise()
         return {
             "seconds": time.perf_counter() - start,
@@ -78,10 +88,25 @@ class Training:
             "losses": losses,
         }
 
-    def warm_up(self, count: int) -> None:
-        """Do updates that do not count."""
-        self.updates(count)
+    def update(self, sample: Any) -> float | None:
+        """Do one update, and return its loss: None if ``--fp16`` found its loss scale too large.
+
+        fairseq's trainer would return None too where memory is short, were it not told to raise.
+        """
+        logged = self.trainer.train_step(sample, raise_oom=True)
+        return float(logged["loss"]) if logged else None
+
+    def warm_up(self, count: int) -> float:
+        """Do ``count`` updates that do not count, again as long as ``--fp16`` skips one of them.
+
+        Returns:
+            The seconds of the last ``count``.
+        """
+        result = self.updates(count)
+        while None in result["losses"]:
+            result = self.updates(count)
         self.seen, self.positions = [0, 0, 0], 0
+        return float(result["seconds"])
 
     def next_batch(self) -> Any:
         """The next batch; after the last one of an epoch, the next epoch's first."""
@@ -147,7 +172,9 @@ def make_trainer(arguments: list[str]) -> Any:
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, input_args=arguments)
+    # else fairseq counts on all GPUs that it sees
+    alone = ["--distributed-world-size", "1"]
+    args = options.parse_args_and_arch(parser, input_args=[*arguments, *alone])
     config = convert_namespace_to_omegaconf(args)
     torch.manual_seed(config.common.seed)
     task = tasks.setup_task(config.task)
@@ -215,6 +242,7 @@ def measure_systems(
                 "flags": [*system["flags"], *flags],
                 "device": device,
                 "autocast": system.get("autocast", False),
+                "cudnn_attention": system.get("cudnn_attention", True),
             },
             {"OMP_NUM_THREADS": str(threads), **system.get("environment", {})},
         )
@@ -235,9 +263,15 @@ def measure_systems(
         row["peak MB"] = worker.ask("peak_megabytes")
         row["MFU"] = worker.ask("flops") / seconds
         row["real tokens"] = f"{100 * worker.ask('real_share'):.0f} %"
-        row["loss"] = round(last["losses"][-1], 3)
+        row["loss"] = last_loss(last["losses"])
         worker.end()
     return rows
+
+
+def last_loss(losses: Sequence[float | None]) -> float | None:
+    """The loss of the last update that was not skipped."""
+    finished = [loss for loss in losses if loss is not None]
+    return round(finished[-1], 3) if finished else None
 
 
 def sweep(device: str, data: str, threads: int) -> list[Row]:

@@ -96,12 +96,13 @@ def cores() -> int:
 def peak_megabytes(device: str = "cpu") -> float:
     """The most memory that this process, or a process it has waited for, ever held.
 
-    For ``cuda``: the GPU's memory.
+    For ``cuda``: the GPU's memory, as torch reserves it for this process. What is allocated in it
+    has no peak to ask for: fairseq's trainer resets that in every update.
     """
     if device == "cuda":
         import torch
 
-        return torch.cuda.max_memory_allocated() / 2**20
+        return torch.cuda.max_memory_reserved() / 2**20
     who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     own, children = (resource.getrusage(each).ru_maxrss for each in who)
     status = Path("/proc/self/status")
