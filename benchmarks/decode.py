@@ -15,6 +15,7 @@ SYSTEMS: dict[str, dict[str, str]] = {
     "fairseq": {"task": "translation", "model": "fairseq"},
     f"fairseq{TUNED}": {"task": "translation", "model": "fairseq"},
     "ours, fairseq's generator": {"task": "translation", "model": "ours"},
+    "fairseq --fp16": {"task": "translation", "model": "fairseq", "precision": "fp16"},
     "ours": {"task": "vaswani_translation", "model": "ours"},
     "ours, bf16": {"task": "vaswani_translation", "model": "ours", "precision": "bf16"},
 }
@@ -54,7 +55,12 @@ class Team:
         variables: Mapping[str, str] = {},
     ) -> None:
         environment = {"OMP_NUM_THREADS": str(cores), **variables}
-        self.workers = [Worker(make, options, environment) for _ in range(cores)]
+        self.workers = [Worker(make, options, environment, wait=False) for _ in range(cores)]
+
+    def wait(self) -> None:
+        """Wait until the processes have started, before anything else is asked of them."""
+        for worker in self.workers:
+            worker.answer()
 
     def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
         """See :func:`all_at_once`."""
@@ -148,25 +154,36 @@ def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> dict
     return {"rows": rows, "sweep": swept_rows, "notes": [note], "checkpoint": checkpoint}
 
 
+def start_teams(
+    systems: dict[str, dict[str, str]],
+    device: str,
+    data: str,
+    checkpoint: str,
+    count: int,
+    tried: list[Configuration],
+) -> dict[str, Team]:
+    """The processes of fairseq's model and ours, all starting: see :meth:`Team.wait`."""
+    common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
+    most = max(how.workers for how in tried)
+    return {
+        name: Team(
+            Decoding, {**common, **options}, most, KEEPS_MEMORY if name.endswith(TUNED) else {}
+        )
+        for name, options in measurable(systems, device).items()
+    }
+
+
 def start_systems(
     device: str,
     data: str,
     checkpoint: str,
     count: int,
     tried: list[Configuration],
-    peers: bool = True,
 ) -> dict[str, Any]:
-    """The processes of all systems; ``peers``: with CTranslate2, if it is installed."""
-    common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
-    most = max(how.workers for how in tried)
-    teams: dict[str, Any] = {
-        name: Team(
-            Decoding, {**common, **options}, most, KEEPS_MEMORY if name.endswith(TUNED) else {}
-        )
-        for name, options in measurable(SYSTEMS, device).items()
-    }
-    if not peers:
-        return teams
+    """The processes of all systems, with CTranslate2 if it is installed."""
+    teams: dict[str, Any] = start_teams(SYSTEMS, device, data, checkpoint, count, tried)
+    for team in teams.values():
+        team.wait()
     try:
         folder = str(convert_to_ctranslate2(Path(checkpoint), data))
         for precision in ("float32", "int8"):

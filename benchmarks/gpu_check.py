@@ -1,231 +1,312 @@
-"""What one GPU does with our model and fairseq's, in one command of about ten minutes.
+"""What one GPU does with our model and fairseq's, in one command of about four minutes.
 
     make gpu-check                                     or: python -m benchmarks.gpu_check
-    python -m benchmarks.gpu_check --device cpu        the same on a CPU, with tiny sizes: a trial
+    python -m benchmarks.gpu_check --device cpu        each stage with tiny sizes: a trial, on a CPU
 
-It measures training (fp32, TF32, bf16, fp16, --compile: tokens per second, MFU, peak memory, and
-which kernels take the time) and decoding (1, 32, 128 sentences at a time), and resumes a training.
-What fails is named, and the rest goes on. It writes RESULTS/HARDWARE_DATE_gpu_check.json and .md.
+It trains base with 8,192 and 25,000 max-tokens and big with 25,000, in fp32, TF32, fp16 and bf16,
+ours also with --compile: ms an update, real target tokens per second, memory, kernels, how busy the
+GPU was, MFU. Then it decodes 1, 32 and 128 sentences at a time. It resumes a training, and compares
+translations with the CPU's.
+
+Each figure is printed when it is known, and RESULTS/HARDWARE_DATE_gpu_check.json and .md are
+written again. A stage that fails or is late is named, and the rest goes on. The four minutes are an
+estimate for an H200 with 16 cores.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import decode
-from benchmarks.machine import machine, peak_flops, precisions
-from benchmarks.run import RESULTS, data_to_use, physical_cores, record_name
-from benchmarks.systems import (
-    OURS,
-    TRAINED,
-    TRAINED_ON_GPU,
-    TUNED,
-    measurable,
-    precision_of,
-    size_flags,
+from benchmarks.gpu_correctness import compare_resumed, compare_translations
+from benchmarks.gpu_record import Record
+from benchmarks.gpu_training import AS_IT_COMES, SYSTEMS, TRIAL, TimedTraining, computed_in, row_of
+from benchmarks.joined_text import join_sentences
+from benchmarks.machine import machine
+from benchmarks.run import MULTI30K, RESULTS, demo_data, record_name
+from benchmarks.systems import measurable, precision_of, size_flags
+from benchmarks.worker import Worker, deadline, log_progress
+
+TEXT = """
+--data takes any data-bin with a joint dictionary and the parts train and test; long sentences are
+better. Without it, Multi30k is used if 'vaswani prepare' made it, else the demo's text: 60,000
+pairs, each joined from 1 to 5 of its sentences, and 32,000 types, nearly all of which never occur.
+The record of 2026-11-26 on an H200, which was made by hand, has 60,000 pairs of Canadian statutes,
+27 words a sentence, and 31,000 types.
+"""
+
+
+Systems = dict[str, dict[str, Any]]
+
+
+class Scale(NamedTuple):
+    """How much is done on a device. Times are in seconds."""
+
+    works: dict[str, dict[int, Systems]]
+    """Size of the model → max-tokens → the systems that train."""
+    updates: int
+    """Of a round, at most."""
+    compiling_updates: int
+    peak_products: int
+    """How many products of each size the peak is the best of."""
+    pairs: dict[str, int]
+    """Of the joined text, by part."""
+    vocabulary: int
+    decoding_size: str
+    decoding_updates: int
+    decoded: tuple[str, ...]
+    """Systems of :mod:`benchmarks.decode`."""
+    decoding_batches: dict[int, int]
+    """Sentences at a time → sentences in all."""
+    resumed_updates: int
+    translated: int
+    """Sentences."""
+    patience: int
+    """How many times the deadlines are allowed."""
+
+
+ON_GPU = Scale(
+    works={
+        "base": {8192: SYSTEMS, 25000: {**SYSTEMS, **AS_IT_COMES}},
+        "big": {25000: SYSTEMS},
+    },
+    updates=8,
+    compiling_updates=6,
+    peak_products=20,
+    pairs={"train": 60000, "test": 200},
+    vocabulary=32000,
+    decoding_size="base",
+    decoding_updates=150,
+    decoded=("fairseq", "fairseq --fp16", "ours", "ours, bf16"),
+    decoding_batches={1: 4, 32: 64, 128: 128},
+    resumed_updates=200,
+    translated=500,
+    patience=1,
 )
-from benchmarks.table import Row, compare, markdown
-from benchmarks.train import Training
-from benchmarks.worker import Worker, WorkerError, log_progress
-from vaswani.common.files import atomic_write
-
-#: torch's own switch, from outside
-TF32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
-SYSTEMS: dict[str, dict[str, Any]] = {
-    **{name: system for name, system in TRAINED.items() if not name.endswith(TUNED)},
-    **TRAINED_ON_GPU,
-    "fairseq, TF32": {**TRAINED["fairseq"], "environment": TF32},
-    "ours, TF32": {**TRAINED["ours"], "environment": TF32},
-    "ours, --compile": {"flags": [*OURS, "--compile"]},
-    "ours, bf16, --compile": {"flags": [*OURS, "--precision", "bf16", "--compile"]},
+ON_CPU = Scale(
+    works={"trial": {256: TRIAL, 512: TRIAL}},
+    updates=1,
+    compiling_updates=1,
+    peak_products=1,
+    pairs={"train": 300, "test": 4},
+    vocabulary=1000,
+    decoding_size="trial",
+    decoding_updates=2,
+    decoded=("fairseq", "ours"),
+    decoding_batches={1: 1, 4: 4},
+    resumed_updates=4,
+    translated=4,
+    patience=4,  # a trial, on busy cores too
+)
+ROUNDS, DECODING_ROUNDS = 3, 2
+DEADLINES = {
+    "starting": 90,
+    "compiling": 150,
+    "measuring": 60,
+    "resuming": 120,
+    "translating": 60,
+    "training to decode": 90,
+    "decoding": 60,
 }
-#: device → the model's size, its --max-tokens, updates a round, updates of the model to decode with
-#: and its size, sentences to decode
-WORK = {"cuda": ("base", 8192, 20, 500, "small", 500), "cpu": ("tiny", 512, 2, 4, "tiny", 2)}
-ROUNDS, KERNELS = 3, 12
+"""Seconds for each stage; a measurement is one system's with one batch size."""
 
 
-class Checked(Training):
-    """A training that also says where its time goes."""
+class Check:
+    """The stages, in order, and what they share.
 
-    def kernels(self) -> dict[str, float]:
-        """The kernels (on a CPU: operators) that take most of an update, with milliseconds."""
-        from torch.profiler import ProfilerActivity, profile
+    Args:
+        data: the data-bin to train on and to decode
+        folder: for what is made on the way
+    """
 
-        on_gpu = self.device == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        with profile(activities=activities) as profiled:
-            self.updates(1)
-        events = profiled.key_averages()
-        time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-        if not hasattr(events[0], time):
-            time = "self_cuda_time_total"  # torch 2.2
-        kind = self.device.upper()
-        taken = {e.key: getattr(e, time) / 1000 for e in events if e.device_type.name == kind}
-        longest = sorted(taken, key=lambda key: -taken[key])[:KERNELS]
-        return {key: round(taken[key], 3) for key in longest}
+    def __init__(self, scale: Scale, device: str, data: str, record: Record, folder: Path) -> None:
+        self.scale = scale
+        self.device = device
+        self.data = data
+        self.record = record
+        self.folder = folder
+        self.peaks: dict[str, float] = {}
 
-    def fastest(self, precision: str, threads: int) -> float:
-        """:func:`benchmarks.machine.peak_flops`, with this process's settings of torch."""
-        return peak_flops(self.device, precision, threads)
+    def run(self) -> None:
+        """Do what is not timed while layers are compiled; then time, with nothing beside it."""
+        compiling = {size: self.start(size, compiled=True) for size in self.scale.works}
+        for workers in compiling.values():
+            for worker in workers.values():
+                worker.tell("warm_up_and_wait", self.scale.compiling_updates)
+        self.check_results()
+        checkpoint = self.train_to_decode()
+        for size in compiling:
+            started = self.answered(size, "starting", compiling[size])
+            compiling[size] = self.answered(size, "compiling", started)
+        for size in self.scale.works:
+            workers = self.answered(size, "starting", self.start(size, compiled=False))
+            self.measure_training(size, {**workers, **compiling[size]})
+        if checkpoint:
+            self.measure_decoding(checkpoint)
 
+    def deadline(self, stage: str) -> AbstractContextManager[None]:
+        """The deadline of one of :data:`DEADLINES`, from now."""
+        return deadline(DEADLINES[stage] * self.scale.patience)
 
-def training(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
-    """Every system, one after the other, so that a GPU has to hold one alone."""
-    size, max_tokens, updates, *_ = WORK[device]
-    flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
-    flags += ["--num-workers", "0" if device == "cpu" else "2"]
-    peaks: dict[str, float] = {}
-    found: dict[str, list[dict[str, Any]]] = {}
-    more: dict[str, Row] = {}
-    failed: dict[str, str] = {}
-    for name, system in measurable(SYSTEMS, device).items():
-        if device == "cpu" and "--compile" in system["flags"]:
-            continue  # compiling takes minutes there
-        environment = {"OMP_NUM_THREADS": str(threads), **system.get("environment", {})}
-        computed_in = "TF32" if "environment" in system else precision_of(name)
-        try:
-            options = {"data": data, "flags": [*system["flags"], *flags], "device": device}
-            options["autocast"] = system.get("autocast", False)
-            worker = Worker(Checked, options, environment)
-            worker.ask("warm_up", updates)
-            rounds = [worker.ask("updates", updates) for _ in range(ROUNDS)]
-            speed = worker.ask("flops") / sum(one["seconds"] for one in rounds)
-            if computed_in not in peaks:
-                peaks[computed_in] = worker.ask("fastest", precision_of(name), threads)
-            more[name] = {
-                "MFU": f"{100 * speed / peaks[computed_in]:.0f} %",
-                "peak MB": worker.ask("peak_megabytes"),
-                "loss": round(rounds[-1]["losses"][-1], 3),
-                "kernels": worker.ask("kernels"),
+    def check_results(self) -> None:
+        """Resume a training, and compare translations."""
+        with self.record.stage("resuming", "the demo"), self.deadline("resuming"):
+            updates = self.scale.resumed_updates
+            row = compare_resumed(self.device, updates, self.folder)
+            self.record.add("resuming", row)
+        with self.record.stage("translating", "the demo"), self.deadline("translating"):
+            for row in compare_translations(self.device, self.scale.translated):
+                self.record.add("translating", row)
+
+    # ---- training -----------------------------------------------------------------------------
+
+    def start(self, size: str, compiled: bool) -> dict[str, Worker]:
+        """The processes of the systems with ``--compile``, or of the others, all starting."""
+        batches = self.scale.works[size]
+        flags = [*size_flags(size), "--max-tokens", str(min(batches)), "--lr", "5e-4"]
+        flags += ["--num-workers", "0" if self.device == "cpu" else "2"]
+        systems: Systems = {}
+        for systems_of_batch in batches.values():
+            systems.update(measurable(systems_of_batch, self.device))
+        workers = {}
+        for name, system in systems.items():
+            if ("--compile" in system["flags"]) != compiled:
+                continue
+            options = {
+                "data": self.data,
+                "flags": [*system["flags"], *flags],
+                "device": self.device,
+                "cudnn_attention": system.get("cudnn_attention", True),
             }
-            found[name] = rounds
+            environment = {"OMP_NUM_THREADS": "1", **system.get("environment", {})}
+            workers[name] = Worker(TimedTraining, options, environment, wait=False)
+        return workers
+
+    def answered(self, size: str, stage: str, workers: dict[str, Worker]) -> dict[str, Worker]:
+        """Wait for an answer of all, and return those that did not fail."""
+        successful = {}
+        with self.deadline(stage):
+            for name, worker in workers.items():
+                with self.record.stage(f"training, {size}", f"{name}, {stage}"):
+                    worker.answer()
+                    successful[name] = worker
+        return successful
+
+    def measure_training(self, size: str, workers: dict[str, Worker]) -> None:
+        """Time the systems one after the other, with each number of max-tokens."""
+        for max_tokens, systems in self.scale.works[size].items():
+            section = f"training, {size}, {max_tokens:,} max-tokens"
+            arguments = (max_tokens, self.scale.updates, ROUNDS)
+            for name in systems:
+                if name not in workers:
+                    continue
+                with self.record.stage(section, name), self.deadline("measuring"):
+                    figures = workers[name].ask("measure", *arguments)
+                    row = row_of(name, figures, self.peak(name, workers[name]))
+                    self.record.add(section, row, figures)
+        for worker in workers.values():
             worker.end()
-            log_progress(f"training: {name} done")
-        except WorkerError as error:
-            failed[name] = str(error).strip().splitlines()[-1]
-            log_progress(f"training: {name} failed: {failed[name]}")
-    rows = [{**row, **more[row["system"]]} for row in compare(found)] if found else []
-    kernels = {row["system"]: row.pop("kernels") for row in rows}
-    work = f"{size}, {max_tokens:,} max-tokens"
-    figures = {"rows": rows, "peak_flops": peaks, "kernels": kernels}
-    return {"work": work, "failed": failed, **figures}
 
+    def peak(self, name: str, worker: Worker) -> float:
+        """Operations per second of the fastest product in a system's precision, measured once."""
+        precision = computed_in(name)
+        if precision not in self.peaks:
+            arguments = (precision_of(name), self.scale.peak_products)
+            self.peaks[precision] = worker.ask("fastest", *arguments)
+            teraflops = self.peaks[precision] / 1e12
+            self.record.note(f"fastest square product in {precision}: {teraflops:.3g} TFLOP/s")
+        return self.peaks[precision]
 
-def decoding(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
-    """Our beam search and fairseq's with the same weights, 1, 32 and 128 sentences at a time."""
-    *_, updates, size, count = WORK[device]
-    checkpoint = decode.train_checkpoint(folder, data, device, threads, size, updates)
-    how = decode.Configuration(threads, 1)
-    teams = decode.start_systems(device, data, checkpoint, count, [how], peers=False)
-    rows: list[Row] = []
-    for batch in (1, 32, 128):
+    # ---- decoding -----------------------------------------------------------------------------
+
+    def train_to_decode(self) -> str | None:
+        """A checkpoint of fairseq's model, hardly trained; None if that failed."""
+        with self.record.stage("decoding", "training"), self.deadline("training to decode"):
+            arguments = (self.scale.decoding_size, self.scale.decoding_updates)
+            return decode.train_checkpoint(self.folder, self.data, self.device, 1, *arguments)
+        return None
+
+    def measure_decoding(self, checkpoint: str) -> None:
+        """Our beam search and fairseq's with the same weights."""
+        how = decode.Configuration(threads=1, workers=1)
+        teams = self.start_decoding(checkpoint, how)
+        for size, count in self.scale.decoding_batches.items():
+            what = f"{size} sentences at a time"
+            with self.record.stage("decoding", what), self.deadline("decoding"):
+                for team in teams.values():
+                    team.translate(how, size, min(size, count))  # the first time is slow
+                best = dict.fromkeys(teams, how)
+                for row in decode.compare_systems(teams, best, size, count, DECODING_ROUNDS):
+                    self.record.add("decoding", row)
         for team in teams.values():
-            team.translate(how, batch, min(batch, count))  # the first time is slow
-        of = min(count, 20 if batch == 1 else count)
-        best = dict.fromkeys(teams, how)
-        rows += decode.compare_systems(teams, best, batch, of, ROUNDS)
-    for team in teams.values():
-        team.end()
-    return {"work": f"{size}, {updates} updates", "rows": rows}
+            team.end()
+
+    def start_decoding(self, checkpoint: str, how: decode.Configuration) -> dict[str, decode.Team]:
+        """The processes that could translate a sentence."""
+        systems = {name: decode.SYSTEMS[name] for name in self.scale.decoded}
+        most = max(self.scale.decoding_batches.values())
+        teams = decode.start_teams(systems, self.device, self.data, checkpoint, most, [how])
+        successful = {}
+        with self.deadline("starting"):
+            for name, team in teams.items():
+                with self.record.stage("decoding", f"{name}, starting"):
+                    team.wait()
+                    team.translate(how, 1, 1)
+                    successful[name] = team
+        return successful
 
 
-def resuming(device: str, data: str, threads: int, folder: Path) -> dict[str, Any]:
-    """200 updates, stopped in the middle and continued, beside 200 that were not stopped."""
-    from transformer_plugin.checkpoints import load_checkpoint
-
-    last = 200 if device == "cuda" else 4
-    changes = [f"task.data={data}", f"checkpoint.save_interval_updates={last // 2}"]
-    changes += ["model.precision=bf16", *(["common.cpu=true"] if device == "cpu" else [])]
-    said: list[str] = []
-    for run, until in (("resumed", last // 2), ("resumed", last), ("whole", last)):
-        words = [f"optimization.max_update={until}", f"run={folder / run}"]
-        command = [sys.executable, "-m", "vaswani", "train", "demo_en_de", *changes, *words]
-        done = subprocess.run(command, capture_output=True, text=True)
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        if done.returncode:
-            raise WorkerError(f"'vaswani train' failed: {lines[-1]}")
-        said += [line for line in lines if line.startswith(("training ", "continuing "))]
-    resumed, whole = (
-        load_checkpoint(folder / run / "checkpoints" / "checkpoint_last.pt")["model"]
-        for run in ("resumed", "whole")
+def parser() -> argparse.ArgumentParser:
+    """Where, on what data, and where the record goes."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_check",
+        description=__doc__,
+        epilog=TEXT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    largest = max(float((resumed[name] - whole[name]).abs().max()) for name in whole)
-    row = {"updates": last, "stopped at": last // 2, "largest difference of a weight": largest}
-    return {"work": "demo_en_de", "rows": [row], "said": said}
+    options.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
+    options.add_argument("--data", metavar="DATA-BIN", help="to train on and to decode: see below")
+    options.add_argument("--out", metavar="DIR", default=str(RESULTS), help="(benchmarks/results)")
+    return options
 
 
-SECTIONS: dict[str, Callable[[str, str, int, Path], dict[str, Any]]] = {
-    "training": training,
-    "decoding": decoding,
-    "resuming": resuming,
-}
+def data_to_use(chosen: str | None, demo: str, scale: Scale, folder: Path) -> tuple[str, str]:
+    """The data-bin, and how the record names it.
 
-
-def report(facts: dict[str, Any], results: dict[str, Any]) -> str:
-    """The record as Markdown."""
-    name = facts["cpu"] if facts["device"] == "cpu" else ", ".join(facts["gpus"])
-    versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
-    lines = [
-        f"# gpu-check on {name}",
-        "",
-        f"{facts['time']}, commit `{facts['commit']}`, {versions}.",
-    ]
-    lines.append(f"Data: {facts['data']}. Medians (least–most); ratios are to fairseq.")
-    for key, result in results.items():
-        lines += ["", f"## {key}: {result.get('work', '')}", "", markdown(result["rows"]), ""]
-        lines += [f"- failed: {what}: {why}" for what, why in result.get("failed", {}).items()]
-        lines += [f"- `{line}`" for line in result.get("said", [])]
-        for precision, flops in result.get("peak_flops", {}).items():
-            lines.append(f"- fastest square product in {precision}: {flops / 1e9:,.0f} GFLOP/s")
-        for system, taken in result.get("kernels", {}).items():
-            longest = ", ".join(f"`{kernel}` {ms:g}" for kernel, ms in list(taken.items())[:4])
-            lines.append(f"- {system}, ms of an update: {longest}")
-    return "\n".join(lines) + "\n"
+    Args:
+        demo: the demo's data-bin
+        folder: for the text that is joined from it
+    """
+    if chosen or MULTI30K.is_dir():
+        data = str(Path(chosen or MULTI30K).resolve())
+        return data, data
+    joined = folder / "joined"
+    join_sentences(Path(demo), joined, scale.pairs, scale.vocabulary)
+    return str(joined), f"the demo's text, joined to {scale.pairs['train']:,} longer pairs"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check, and write the record after each section."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(%(default)s)")
-    parser.add_argument("--data", metavar="DATA-BIN", help="(default: Multi30k's, else the demo's)")
-    parser.add_argument("--out", metavar="DIR", default=str(RESULTS), help="(benchmarks/results)")
-    args = parser.parse_args(argv)
+    """Check, and write the record."""
+    args = parser().parse_args(argv)
     facts = machine(args.device)
     if args.device == "cuda" and not facts["gpus"]:
         print("torch can use no GPU here; a trial without one: --device cpu", file=sys.stderr)
         return 2
-    started, data = time.monotonic(), str(Path(data_to_use(args.data)).resolve())
-    threads = physical_cores() if args.device == "cuda" else 1  # a trial, on busy cores too
-    facts.update(data=data, threads_used=threads, precisions=precisions(args.device))
+    scale = ON_GPU if args.device == "cuda" else ON_CPU
     path = Path(args.out) / record_name(facts, ["gpu_check"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {}
-    for key, section in SECTIONS.items():
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                results[key] = section(args.device, data, threads, Path(folder))
-        except WorkerError as error:
-            reason = str(error).strip().splitlines()[-1]
-            results[key] = {"rows": [], "failed": {key: reason}}
-        facts["seconds"] = round(time.monotonic() - started)
-        with atomic_write(path.with_name(f"{path.name}.json")) as stream:
-            json.dump({"machine": facts, "results": results}, stream, indent=1)
-        with atomic_write(path.with_name(f"{path.name}.md")) as stream:
-            stream.write(report(facts, results))
-    print(report(facts, results))
-    print(f"written to {path}.json and .md: please send the first", file=sys.stderr)
-    return int(any(result.get("failed") for result in results.values()))
+    with tempfile.TemporaryDirectory() as folder:
+        data, facts["data"] = data_to_use(args.data, demo_data(), scale, Path(folder))
+        facts["command"] = " ".join(["python -m benchmarks.gpu_check", *argv])
+        record = Record(facts, path)
+        Check(scale, args.device, data, record, Path(folder)).run()
+    print(record.report())
+    log_progress(f"written to {path}.json and .md: please send the first")
+    return int(record.has_failures())
 
 
 if __name__ == "__main__":

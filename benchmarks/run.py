@@ -35,6 +35,7 @@ TITLES = {
     "pieces": "Time without one of the quick forms",
 }
 RESULTS = Path(__file__).parent / "results"
+MULTI30K = Path("data/multi30k_en_de/data-bin")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,13 +94,15 @@ def physical_cores() -> int:
 
 def data_to_use(given: str) -> str:
     """The data-bin given; else Multi30k's if prepared; else the demo's, made if necessary."""
-    from vaswani import cli
-
     if given:
         return given
-    multi30k = Path("data/multi30k_en_de/data-bin")
-    if multi30k.is_dir():
-        return str(multi30k)
+    return str(MULTI30K) if MULTI30K.is_dir() else demo_data()
+
+
+def demo_data() -> str:
+    """The demo's data-bin, made if necessary."""
+    from vaswani import cli
+
     if cli.main(["prepare", "demo_en_de"]):
         raise SystemExit(1)
     return "data/demo_en_de/data-bin"

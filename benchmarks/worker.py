@@ -3,18 +3,40 @@
 The parent asks them in turn, A B A B …, so that a machine whose speed drifts slows all alike.
 """
 
+import math
 import multiprocessing
 import os
 import sys
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+ENDS_AT: ContextVar[float] = ContextVar("ends_at", default=math.inf)
+"""``time.monotonic()`` at the :func:`deadline`."""
 
 
 class WorkerError(RuntimeError):
     """A system failed in its process; the message is its traceback."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Inside, a worker has so many seconds in all to answer; one that is late is ended."""
+    ends_at = ENDS_AT.set(min(ENDS_AT.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        ENDS_AT.reset(ends_at)
+
+
+def seconds_left() -> float | None:
+    """Until the :func:`deadline`, at least 0; None: there is none."""
+    ends_at = ENDS_AT.get()
+    return None if ends_at == math.inf else max(0.0, ends_at - time.monotonic())
 
 
 class Worker:
@@ -23,10 +45,15 @@ class Worker:
     Args:
         make: called there, with ``options``, to make the object; must be importable by name
         environment: variables of that process, set before torch is imported
+        wait: until the object is made; else the first :meth:`answer` tells
     """
 
     def __init__(
-        self, make: Callable[..., Any], options: dict[str, Any], environment: Mapping[str, str] = {}
+        self,
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        environment: Mapping[str, str] = {},
+        wait: bool = True,
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
@@ -35,7 +62,8 @@ class Worker:
         with environment_with(environment):
             self.process.start()
         there.close()
-        self.answer()
+        if wait:
+            self.answer()
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method and return its result; raises WorkerError if it failed."""
@@ -47,19 +75,23 @@ class Worker:
         self.pipe.send((method, arguments))
 
     def answer(self) -> Any:
-        """Wait for the next result; raises WorkerError if it is a failure."""
+        """Wait for the next result; raises WorkerError if it is a failure, or late."""
+        if not self.pipe.poll(seconds_left()):
+            self.end(patience=0)
+            raise WorkerError("it did not answer before the deadline, and was ended")
         try:
             failure, result = self.pipe.recv()
         except EOFError:
+            self.process.join(timeout=1)
             raise WorkerError(f"the process ended (exit code {self.process.exitcode})") from None
         if failure:
             raise WorkerError(failure)
         return result
 
-    def end(self) -> None:
-        """End the process."""
+    def end(self, patience: float = 10) -> None:
+        """End the process, which has so many seconds to end by itself."""
         self.pipe.close()
-        self.process.join(timeout=10)
+        self.process.join(timeout=patience)
         self.process.kill()
 
 
