@@ -109,23 +109,27 @@ def check_task_config(cfg: VaswaniTranslationConfig) -> None:
 def check_precision(common: Any, precision: Any) -> None:
     """Raise ConfigError for 16-bit training of our model that is not what it seems to be.
 
-    ``common.bf16`` trains the weights themselves in bfloat16, worse than ``--precision bf16`` and
-    unlike what the paper's model needs. ``--amp`` divides gradients by the loss scale when they are
-    clipped and again when the optimizer steps: Adam hides it until they are as small as its ε.
-    ``--fp16`` with ``--precision bf16`` loses small gradients of the loss, which are rounded to
-    float16 before they are scaled.
+    ``--bf16`` of fairseq-train turns its TPU mode on, which fails without a TPU. With
+    ``--memory-efficient-bf16`` there are no weights but those in bfloat16. ``--amp`` divides
+    gradients by the loss scale when they are clipped and again when the optimizer steps: Adam hides
+    it until they are as small as its ε. ``--fp16`` with ``--precision bf16`` loses small gradients
+    of the loss, which are rounded to float16 before they are scaled.
 
     Args:
         common: fairseq's section
         precision: the model's option
     """
-    for name in ("memory_efficient_bf16", "bf16"):  # the first sets the second, too
-        if getattr(common, name, False):
-            raise ConfigError(
-                f"{flag(name)} (common.{name}) trains the weights themselves in bfloat16: leave it "
-                "out, and give --precision bf16 (in YAML: model.precision), which keeps them in "
-                "float32"
-            )
+    if getattr(common, "memory_efficient_bf16", False):  # which sets bf16, too
+        raise ConfigError(
+            "--memory-efficient-bf16 (common.memory_efficient_bf16) trains the weights themselves "
+            "in bfloat16: leave it out, and give --precision bf16 (in YAML: model.precision), "
+            "which keeps them in float32"
+        )
+    if getattr(common, "bf16", False):
+        raise ConfigError(
+            "--bf16 (common.bf16) is fairseq's option for TPUs: leave it out, and give "
+            "--precision bf16 (in YAML: model.precision)"
+        )
     if getattr(common, "amp", False):
         raise ConfigError(
             "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, "

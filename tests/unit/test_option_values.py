@@ -114,11 +114,17 @@ def train_with(precision: str = "fp32", **common: bool) -> Any:
     return task.build_model(cfg.model)
 
 
-@pytest.mark.parametrize("name", ["bf16", "memory_efficient_bf16"])
-def test_fairseqs_bf16_of_our_models_is_refused(name):
-    """``--bf16``, which also switches to TPU mode, and ``common.bf16`` of fairseq-hydra-train."""
-    with pytest.raises(ConfigError, match=f"common.{name}.*--precision bf16"):
-        train_with(**{name: True})
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["bf16"], r"common\.bf16\) is fairseq's option for TPUs"),
+        (["memory_efficient_bf16", "bf16"], "efficient_bf16.*weights themselves in bfloat16"),
+    ],
+)
+def test_fairseqs_bf16_of_our_models_is_refused(options, reason):
+    """fairseq turns TPU mode on for the first; the second sets the first, and has no fp32 copy."""
+    with pytest.raises(ConfigError, match=f"{reason}.*--precision bf16"):
+        train_with(**dict.fromkeys(options, True))
 
 
 @pytest.mark.parametrize(
