@@ -118,7 +118,7 @@ def test_attention_without_heads_is_refused(kind: Any) -> None:
 
 
 def test_a_beam_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="--beam 0"):
+    with pytest.raises(ValueError, match="--beam must be above 0, not 0"):
         beam_search(small_model(), batch()[0], beam=0)
 
 

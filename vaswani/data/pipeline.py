@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
-from vaswani.common.environment import peak_megabytes
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
@@ -31,8 +30,8 @@ from vaswani.data.pairs import (
     transform,
 )
 from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
+from vaswani.data.stage_report import say_what_was_made, show_dropped
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
-from vaswani.experiment.find import DOCS
 
 Pair = tuple[Path, Path]
 #: the share of a set that may be unknown; if it is larger, something is wrong
@@ -156,7 +155,8 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
                 with outputs.making(key) as (part, record):
                     record["made_from"] = made_from
                     record["report"] = stage.make(job, part / stage.name)
-                say_what_was_made(job, stage.name, record["report"], time.monotonic() - begun)
+                seconds = time.monotonic() - begun
+                say_what_was_made(job.recipe, job.folder / stage.name, record["report"], seconds)
                 ran = True
         if not ran or redo == len(stages):  # else the same command does it again
             signals.set_resumable(lambda: True)
@@ -381,33 +381,3 @@ def check_not_blank(pair: Pair) -> None:
             f"the {pair[0].stem} set has no pair of sentences: on each line one side is blank, at "
             "least"
         )
-
-
-# ---- what is said of a finished stage -------------------------------------------------------
-
-
-def say_what_was_made(job: Job, name: str, report: dict[str, Any], seconds: float) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory."""
-    counts = {key: Report(**value) for key, value in report.items() if isinstance(value, dict)}
-    seen = sum(of_split.seen for of_split in counts.values())
-    rate = f", {seen / max(seconds, 1e-3):,.0f} pairs/s" if seen else ""
-    cost = f"{seconds:.0f} s{rate}; largest process {peak_megabytes():,.0f} MB"
-    print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
-    for split, of_split in counts.items():
-        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
-        compared = ""
-        if expected and job.recipe.limit is None:
-            off = abs(of_split.kept - expected) > expected / 100
-            see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
-            compared = f" (expected {expected:,}{see})"
-        print(f"  {split}: {of_split.summary()}{compared}", file=sys.stderr)
-    for key, value in report.items():
-        if not isinstance(value, dict):
-            print(f"  {key}: {value:,}", file=sys.stderr)
-
-
-def show_dropped(name: str, dropped: dict[str, Any], examples: int) -> None:
-    """Print examples of the pairs that a stage left out of a set, so many for each reason."""
-    for reason, shown in dropped.items():
-        for place, source, target in shown[:examples]:
-            print(f"{name}, {reason}: {place}\n    {source}\n    {target}")
