@@ -554,7 +554,7 @@ assert 14 < positions[-1] / small[-1] < 18
 def encoded(x):
     """Vectors through all layers of the encoder."""
     for layer in model.encoder.layers:
-        x, _ = layer(x, None)
+        x = layer(x)
     return x
 
 
