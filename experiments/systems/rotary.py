@@ -1,0 +1,55 @@
+"""Rotary positions in place of the sinusoids (Su et al., 2021, arXiv:2104.09864)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vaswani_transformer import Transformer
+from vaswani_transformer.attention import SelfAttention
+
+
+def rotate(x: Tensor, first: int) -> Tensor:
+    """[B, H, L, K], each pair of numbers turned by its position's angles.
+
+    Args:
+        first: the position of the first
+    """
+    length, width = x.shape[-2:]
+    positions = torch.arange(first, first + length, device=x.device)
+    rates = 10000 ** (-torch.arange(0, width, 2, device=x.device) / width)
+    angles = torch.outer(positions, rates)  # [L, K/2]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = [even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()]
+    return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
+
+
+class RotarySelfAttention(SelfAttention):
+    """Queries and keys are turned, so that their product depends on how far apart they are."""
+
+    def attend_heads(self, query: Tensor, key: Tensor, value: Tensor, *args: Any) -> Tensor:
+        """As in the base class; in decoding, the queries are the last positions."""
+        first = key.size(2) - query.size(2)
+        return super().attend_heads(rotate(query, first), rotate(key, 0), value, *args)
+
+
+class NoPositions(nn.Module):
+    """Adds nothing to the embeddings."""
+
+    def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
+        """Zeros like ``like``."""
+        return torch.zeros_like(like)
+
+
+class RotaryTransformer(Transformer):
+    """Rotary positions in every self-attention, and no others."""
+
+    def build_positions(self, learned: bool, max_length: int) -> nn.Module:
+        """None."""
+        return NoPositions()
+
+    def build_self_attention(self, heads: int) -> SelfAttention:
+        """Self-attention that turns queries and keys."""
+        config = self.config
+        widths = config.head_key_dim, config.head_value_dim
+        return RotarySelfAttention(self.d_model, heads, *widths, config.attention_dropout)

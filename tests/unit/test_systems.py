@@ -1,0 +1,131 @@
+"""experiments/systems: each change computes its formula, at once and step by step."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from experiments.systems import (
+    NoBiasTransformer,
+    PreNormTransformer,
+    RmsNormTransformer,
+    RotaryTransformer,
+    SwigluTransformer,
+)
+from tests import extend
+from tests.plain.small import PAD, SIZES, TYPES, batch, small_model
+from vaswani_transformer import Transformer, TransformerConfig, base
+from vaswani_transformer.cache import DecoderCache
+from vaswani_transformer.fast import use_fast_kernels
+
+VARIANTS = [
+    NoBiasTransformer,
+    PreNormTransformer,
+    RmsNormTransformer,
+    RotaryTransformer,
+    SwigluTransformer,
+]
+
+
+def model_of(variant: type[Transformer], seed: int = 0) -> Transformer:
+    """A variant as small as ``small_model``, in float64."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = SIZES
+    return variant(TransformerConfig(**sizes), TYPES, TYPES).double().eval()
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["pre_norm", "rotary"])
+def test_what_extend_md_explains_is_what_is_trained(name: str) -> None:
+    """The page has the same classes, without types and docstrings."""
+    (variant,) = (v for v in VARIANTS if v.__name__ == extend.VARIANTS[name])
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = SIZES
+    of_the_page = extend.variant(name)(TransformerConfig(**sizes), TYPES, TYPES).double().eval()
+    source, previous, _ = batch()
+    assert_close(model_of(variant)(source, previous), of_the_page(source, previous))
+
+
+def test_swiglu_by_formula() -> None:
+    """Equation 6 of Shazeer, with our biases, two thirds as wide."""
+    model, x = model_of(SwigluTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    for side in (model.encoder, model.decoder):
+        ffn: Any = side.layers[1].feed_forward
+        assert ffn.fc1.out_features == round(2 * SIZES["encoder_ffn_embed_dim"] / 3)
+        inner = x @ ffn.fc1.weight.t() + ffn.fc1.bias
+        gate = x @ ffn.gate.weight.t() + ffn.gate.bias
+        product = inner / (1 + torch.exp(-inner)) * gate
+        assert_close(ffn(x), product @ ffn.fc2.weight.t() + ffn.fc2.bias)
+
+
+def test_rms_norm_by_formula() -> None:
+    """Each vector divided by the root of its mean square; nothing is subtracted."""
+    model, x = model_of(RmsNormTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    part: Any = model.encoder.layers[0].after_self_attention
+    torch.nn.init.normal_(part.norm.weight)
+    y = torch.randn_like(x)
+    for sentence in range(2):
+        for place in range(5):
+            total = x[sentence, place] + y[sentence, place]
+            root = (sum(number**2 for number in total.tolist()) / 16 + 1e-6) ** 0.5
+            expected = total / root * part.norm.weight
+            assert_close(part(x, lambda _: y)[sentence, place], expected)
+
+
+def test_no_bias_is_left() -> None:
+    """And all else is the paper's: the same model with biases of zero gives the same."""
+    model = model_of(NoBiasTransformer)
+    names = dict(model.named_parameters())
+    assert not any(name.endswith("bias") for name in names)
+    paper = small_model().double().eval()
+    with torch.no_grad():
+        for name, parameter in paper.named_parameters():
+            parameter.copy_(names[name] if name in names else torch.zeros_like(parameter))
+    source, previous, _ = batch()
+    assert_close(model(source, previous), paper(source, previous))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_step_by_step_is_all_at_once(variant: type[Transformer], fast: bool) -> None:
+    """With padding on both sides, and with the fast forms of the parts that are the paper's."""
+    model, (source, previous, target) = model_of(variant), batch()
+    logits = model(source, previous)
+    if fast:
+        use_fast_kernels(model)
+        assert_close(model(source, previous), logits)
+    memory, cache = model.encoder(source), DecoderCache(layers=2)
+    for place in range(previous.size(1)):
+        real = target[:, place].ne(PAD)
+        step = model.decoder.step(previous[:, place], memory, cache)
+        assert_close(step[real], logits[real, place])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_has_as_many_parameters_as_the_paper(variant: type[Transformer]) -> None:
+    """Within 2 % at the size that is trained, so that none learns more for being larger."""
+    config = base(layers=3, d_model=128, d_ff=512, heads=4)
+    paper, changed = (kind(config, 4184, 4184) for kind in (Transformer, variant))
+    sizes = [sum(p.numel() for p in model.parameters()) for model in (paper, changed)]
+    assert abs(sizes[1] / sizes[0] - 1) < 0.02
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_trains(variant: type[Transformer]) -> None:
+    """Every parameter gets a gradient, and the loss of one batch falls to a tenth."""
+    model, (source, previous, target) = model_of(variant).float().train(), batch()
+    adam = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-9)
+    losses = []
+    for _ in range(80):
+        adam.zero_grad()
+        logits = model(source, previous)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        adam.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
