@@ -68,7 +68,7 @@ def last_key(recipe, **read):
 
 def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path):
     other_text = write(tmp_path / "codes", "a")
-    recipe = Recipe("en", "de", "train", "valid", max_words=30)
+    recipe = Recipe("en", "de", "train", "valid", max_words=30, bpe_dropout=0.1)
     keys = []
     for name in {item.name for item in fields(Recipe)} - NO_OPTIONS:
         value = getattr(recipe, name)

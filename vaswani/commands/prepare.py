@@ -78,6 +78,16 @@ class Options(Checked):
         help="merges of the joint BPE; with sentencepiece, the number of pieces",
         least=1,
     )
+    bpe_dropout: float | None = option(
+        metavar="P",
+        help="split the training text with each merge left out with this probability (0.1 in "
+        "Provilkov et al., 2020)",
+    )
+    copies: int | None = option(
+        metavar="K",
+        help="with --bpe-dropout: the training text K times, each time split otherwise",
+        least=1,
+    )
     max_words: int | None = option(metavar="N", help="leave out longer pairs", least=1)
     ratio: float | None = option(
         metavar="R", help="highest ratio of longer to shorter side", least=1

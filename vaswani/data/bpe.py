@@ -107,9 +107,10 @@ def escaped_symbols(line: str, between: str = MARK) -> str:
     return _FAIRSEQS.sub(lambda match: between.join(match[0]), line) if "<" in line else line
 
 
-def splitter(codes: Path) -> Callable[[str], str]:
+def splitter(codes: Path, dropout: float = 0.0) -> Callable[[str], str]:
     """A function that splits the words of a line; subwords inside a word end in ``@@``.
 
+    With ``dropout`` each merge is left out with this probability, by ``random``'s own generator.
     Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
     be binarised also goes through ``escaped_symbols``.
 
@@ -125,16 +126,19 @@ def splitter(codes: Path) -> Callable[[str], str]:
     except (SystemExit, ValueError, IndexError) as error:
         raise UserError(f"{codes} is damaged: it is not a file of BPE codes") from error
 
+    def split_part(text: str) -> str:
+        return str(bpe.process_line(text, dropout))
+
     def split_word(word: str) -> str:
         starts = range(0, len(word), LONGEST_WORD)
-        return MARK.join(bpe.process_line(word[start : start + LONGEST_WORD]) for start in starts)
+        return MARK.join(split_part(word[start : start + LONGEST_WORD]) for start in starts)
 
     def split(line: str) -> str:
         if len(bpe.cache) > CACHED_WORDS:
             bpe.cache.clear()
         if len(line) > LONGEST_WORD and max(map(len, line.split(" "))) > LONGEST_WORD:
             return " ".join(split_word(word) for word in line.split(" ") if word)
-        return str(bpe.process_line(line))
+        return split_part(line)
 
     return split
 

@@ -4,6 +4,7 @@ A function named ``…_work`` returns the function that a process applies to one
 """
 
 import contextlib
+import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -173,6 +174,37 @@ def splitting_work(
     """Tokens, or raw text, to subwords; ``both``: the target too, which else stays as it is."""
     split = splitter(recipe, codes)
     return partial(change, name=name, sides=[split, split if both else str], limits=limits)
+
+
+def dropout_work(
+    recipe: TextRecipe,
+    name: str,
+    codes: Path,
+    limits: Limits | None,
+    both: bool,
+    dropout: float,
+    copy: int,
+) -> Work:
+    """Tokens to subwords, with BPE-dropout.
+
+    Args:
+        recipe, name, codes, limits, both: as in :func:`splitting_work`
+        dropout: probability with which a merge is left out
+        copy: the number of the copy of the text. Each is split otherwise, and by the chunk's first
+            line, so that any number of processes writes the same.
+    """
+    split = splitter(recipe, codes, dropout)
+    sides = [split, split if both else str]
+
+    def work(chunk: Chunk) -> Outcome:
+        state = random.getstate()  # subword-nmt draws from this generator
+        random.seed(f"copy {copy}, from line {chunk.first}")
+        try:
+            return change(chunk, name, sides, limits)
+        finally:
+            random.setstate(state)
+
+    return work
 
 
 def change(

@@ -25,6 +25,7 @@ from vaswani.data.pairs import (
     Report,
     Work,
     cleaning_work,
+    dropout_work,
     splitting_work,
     tokenising_work,
     transform,
@@ -112,6 +113,8 @@ class Stage(NamedTuple):
 
 def stages_of(job: Job) -> list[Stage]:
     """The stages of a job, in order."""
+    # not in the key of text without it, which earlier versions have made
+    dropout = ("bpe_dropout", "copies") if job.recipe.bpe_dropout is not None else ()
     return [
         *([Stage("raw", make_raw, ())] if job.parts else []),
         Stage("text", make_text, ("normalise", "valid_every", "limit", "trees", "keep_tags")),
@@ -125,7 +128,7 @@ def stages_of(job: Job) -> list[Stage]:
             make_codes,
             ("bpe", "bpe_counts", "codes_sha256", "trees", "subword"),
         ),
-        Stage("bpe", make_bpe, ("limits", "trees", "subword")),
+        Stage("bpe", make_bpe, ("limits", "trees", "subword", *dropout)),
         Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
     ]
 
@@ -260,11 +263,11 @@ def make_tokens(job: Job, out: Path) -> dict[str, Any]:
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
     limits = recipe.limits("tok")
 
-    def make(split: str) -> Callable[[], Work]:
+    def make(split: str) -> list[Callable[[], Work]]:
         straight = recipe.straight_test_apostrophes and split == "test"
         how = replace(recipe.text, straight_apostrophes=straight)
         first, second = map(str, job.pair(source, split))
-        return partial(tokenising_work, how, split, limits.get(split), (first, second))
+        return [partial(tokenising_work, how, split, limits.get(split), (first, second))]
 
     return transform_each_set(job, source, out, "tokenise", make)
 
@@ -308,12 +311,21 @@ def make_codes(job: Job, out: Path) -> dict[str, Any]:
 
 
 def make_bpe(job: Job, out: Path) -> dict[str, Any]:
-    """The BPE applied, within the limits on subwords; or SentencePiece's model."""
+    """The BPE applied, within the limits on subwords; or SentencePiece's model.
+
+    With BPE-dropout, the training text is split several times, each time otherwise.
+    """
     recipe, limits = job.recipe, job.recipe.limits("bpe")
 
-    def make(split: str) -> Callable[[], Work]:
+    def make(split: str) -> list[Callable[[], Work]]:
         both = not recipe.trees
-        return partial(splitting_work, recipe.text, split, job.learned, limits.get(split), both)
+        options = (recipe.text, split, job.learned, limits.get(split), both)
+        if split != "train" or recipe.bpe_dropout is None:
+            return [partial(splitting_work, *options)]
+        return [
+            partial(dropout_work, *options, dropout=recipe.bpe_dropout, copy=copy)
+            for copy in range(recipe.copies)
+        ]
 
     return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
 
@@ -344,16 +356,20 @@ def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
 
 
 def transform_each_set(
-    job: Job, source: Path, out: Path, title: str, make: Callable[[str], Callable[[], Work]]
+    job: Job, source: Path, out: Path, title: str, make: Callable[[str], list[Callable[[], Work]]]
 ) -> dict[str, Any]:
-    """Run the work that ``make(set)()`` returns over every set, under one bar."""
+    """Run the work that ``make(set)`` lists over every set, one after another, under one bar."""
     out.mkdir()
     counts = {}
-    pairs = {split: job.pair(source, split) for split in job.recipe.splits}
-    with stage_bar(title, count_pairs(list(pairs.values()))) as bar:
-        for split, pair in pairs.items():
-            targets = job.pair(out, split)
-            report = transform(make(split), text.chunks(pair), targets, job.workers, bar.update)
+    works = {split: make(split) for split in job.recipe.splits}
+    pairs = [job.pair(source, split) for split, each in works.items() for _ in each]
+    with stage_bar(title, count_pairs(pairs)) as bar:
+        for split, each in works.items():
+            report = Report()
+            for work in each:
+                parts = text.chunks(job.pair(source, split))
+                targets = job.pair(out, split)
+                report.add(transform(work, parts, targets, job.workers, bar.update))
             counts[split] = asdict(report)
     check_not_empty(job, counts, "sentences within the limits")
     return counts

@@ -36,6 +36,7 @@ CHOICES = {
 #: the least values of these keys
 LEAST = {
     "bpe": 1,
+    "copies": 1,
     "dictionary": 1,
     "limit": 1,
     "max_words": 1,
@@ -91,6 +92,11 @@ class Recipe:
     bpe: int = 10000
     #: what ``bpe`` counts: merges, or types (single characters and merges together)
     bpe_counts: str = "merges"
+    #: probability with which each merge of the training text's subwords is left out (BPE-dropout,
+    #: Provilkov et al., 2020, arXiv:1910.13267)
+    bpe_dropout: float | None = None
+    #: how often the training text is there, each time split anew
+    copies: int = 1
     #: how many of the most frequent types the dictionary keeps; all, if not given
     dictionary: int | None = None
     #: a trial: the first pairs of each training part, this many together
@@ -181,6 +187,7 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
             f"{where}: SentencePiece splits raw text: leave out --tokenised (tokenised: true), or "
             f"take --subword {BPE}"
         )
+    check_dropout(given, where)
     for key, least in LEAST.items():
         if key in given:
             check_number(f"{where}: {key}", given[key], least)
@@ -194,6 +201,28 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
             "every n-th training pair); beside --like, at least one of --train, --valid and --test"
         )
     return Recipe(**given)
+
+
+def check_dropout(table: dict[str, Any], where: str) -> None:
+    """Raises UserError for BPE-dropout that cannot be, or copies that would all be equal."""
+    dropout = table.get("bpe_dropout")
+    if dropout is None:
+        if table.get("copies", 1) != 1:
+            raise UserError(
+                f"{where}: copies of the training text are all equal without BPE-dropout: give "
+                "--bpe-dropout 0.1 (bpe_dropout), too, or leave out --copies"
+            )
+        return
+    check_number(f"{where}: bpe_dropout", dropout, 0)
+    if not 0 < dropout < 1:
+        raise UserError(
+            f"{where}: bpe_dropout is {dropout}; as a probability it is above 0 and below 1, as 0.1"
+        )
+    if table.get("subword") == SENTENCEPIECE:
+        raise UserError(
+            f"{where}: BPE-dropout is subword-nmt's: leave out --subword {SENTENCEPIECE}, or "
+            "--bpe-dropout"
+        )
 
 
 def find_recipe(name: str) -> tuple[Recipe, Path]:
@@ -311,7 +340,10 @@ class SharedVocabulary:
                 f"{before.subword}, with the codes in {self.folder}"
             )
         of_the_text = dict.fromkeys(
-            [*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"]
+            [
+                *[*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"],
+                *["bpe_dropout", "copies"],
+            ]
         )
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
         return recipe_from(table, f"{self.folder}, with the options")

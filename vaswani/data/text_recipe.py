@@ -105,18 +105,19 @@ def tokeniser(recipe: TextRecipe, lang: str) -> TextFunction:
     return tokens
 
 
-def splitter(recipe: TextRecipe, codes: Path | None) -> TextFunction:
+def splitter(recipe: TextRecipe, codes: Path | None, dropout: float = 0.0) -> TextFunction:
     """A function from tokens, or raw text, to subwords; none is read as one of fairseq's symbols.
 
     Args:
         recipe: how the text is prepared
         codes: the BPE codes or SentencePiece's model, if any
+        dropout: of the BPE's merges
     """
     if codes and recipe.bpe == SENTENCEPIECE:
         from vaswani.data import pieces
 
         return pieces.splitter(codes)
-    split = bpe.splitter(codes) if codes else str
+    split = bpe.splitter(codes, dropout) if codes else str
     return lambda line: bpe.escaped_symbols(split(line))
 
 

@@ -5,7 +5,7 @@ what has to be computed for it, and what ``vaswani new`` prints about it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
     valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
     longest = longest_sentence()
-    settings = settings_for(pairs)
+    settings = settings_of_text(folder, pairs)
     gpus = torch.cuda.device_count()
     dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
     return Conditions(
@@ -94,6 +94,20 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
         trees=has_trees(folder),
         restoring=restoring(folder.parent, languages[1]),
     )
+
+
+def settings_of_text(folder: Path, pairs: int) -> Settings:
+    """The settings for a text of so many pairs, of which BPE-dropout may have made copies.
+
+    Args:
+        folder: the data-bin
+        pairs: in it, all copies together
+    """
+    recipe = recipe_in(folder.parent)
+    copies = recipe.copies if recipe else 1
+    settings = settings_for(pairs / copies)
+    epochs = math.ceil(settings.epochs / copies)  # each of which is so many of the text
+    return replace(settings, epochs=epochs)
 
 
 def longest_sentence() -> int:

@@ -95,6 +95,6 @@ TABLE = (
 )  # fmt: skip
 
 
-def settings_for(pairs: int) -> Settings:
+def settings_for(pairs: float) -> Settings:
     """What the table has for this many training pairs."""
     return next(settings for settings in TABLE if pairs <= settings.pairs)
