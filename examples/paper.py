@@ -494,9 +494,8 @@ from vaswani_transformer import Transformer, base
 
 def new_model(vocabulary=VOCABULARY, width=64, layers=1):
     """A model with the paper's structure and small sizes; no dropout."""
-    sizes = {"layers": layers, "embed_dim": width, "ffn_embed_dim": 4 * width, "attention_heads": 4}
-    options = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    return Transformer(base(**options, dropout=0.0), len(vocabulary), len(vocabulary))
+    config = base(layers=layers, d_model=width, d_ff=4 * width, heads=4, dropout=0.0)
+    return Transformer(config, len(vocabulary), len(vocabulary))
 
 
 model = new_model()
