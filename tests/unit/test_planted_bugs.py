@@ -1,5 +1,6 @@
 """The planted bugs still apply, their tests exist, and docs/bugs.md is true of them."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -61,6 +62,38 @@ def test_the_page_of_bugs_names_the_file_and_the_test_of_each():
         mutant = mutants.read(name)
         assert f"`{name}`, `{mutant.file}`" in page
         assert all(f"`{test}`" in page for test in mutant.tests), name
+
+
+def diff_shown(page: str, name: str) -> list[str]:
+    """The lines of the first diff below a bug's name; none where the next bug comes first."""
+    _, _, text = page.partition(f"`{name}`, `{mutants.read(name).file}`")
+    until_next_bug = re.split(r"^(?:### |\*\*\[|## )", text, maxsplit=1, flags=re.MULTILINE)[0]
+    diff = re.search(r"```diff\n(.*?)```", until_next_bug, re.DOTALL)
+    return diff[1].splitlines() if diff else []
+
+
+def test_the_page_of_bugs_shows_what_is_planted_in_the_code_of_today():
+    page = bugs.PAGE.read_text(encoding="utf-8")
+    outdated = {}
+    for name in dict.fromkeys((*bugs.QUIZ, *bugs.PUBLISHED)):
+        shown = diff_shown(page, name)
+        patch = mutants.patch_of(name).read_text(encoding="utf-8").splitlines()
+        planted = [line for line in patch if re.match(r"-(?!-- )|\+(?!\+\+ )", line)]
+        changes = [line for line in shown if line.startswith(("-", "+"))]
+        source = (mutants.ROOT / mutants.read(name).file).read_text(encoding="utf-8").splitlines()
+        before = [line[1:] for line in shown if not line.startswith("+")]
+        missing = [line for line in before if line not in source]
+        if changes != planted or missing:
+            outdated[name] = {"planted": planted, "not in the code": missing}
+    assert outdated == {}
+
+
+def test_the_quiz_does_not_name_a_bug_outside_its_answers():
+    """A student who reads from the top meets no answer before the fold."""
+    page = bugs.PAGE.read_text(encoding="utf-8")
+    quiz, _, _ = page.partition("## Seen in published code")
+    unfolded = re.sub(r"<details>.*?</details>", "", quiz, flags=re.DOTALL)
+    assert [name for name in bugs.QUIZ if name in unfolded] == []
 
 
 def test_the_pages_figures_are_those_of_the_records():
