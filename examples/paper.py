@@ -2,26 +2,24 @@
 # # A walk through "Attention Is All You Need"
 #
 # This page explains the Transformer
-# ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) from the first word to the last, by
-# running it. One sentence comes with us all the way:
+# ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) by running it. One sentence comes with
+# us all the way:
 #
 # > The radio costs €446.
 #
-# A model trained to translate it into German makes a mistake (section 14). By then you will know
-# why.
+# A model trained to translate it into German makes a mistake (section 14). You will see where, and
+# what would help.
 #
 # **Everything shown is the real thing.** The model's functions are printed from
-# [vaswani_transformer](../vaswani_transformer), which trains real models; none is written a second
-# time for this page. The `assert` lines check what the text claims: if a claim were wrong, the page
-# would stop there. Break something and watch: remove `/ query.size(-1) ** 0.5` from
-# `vaswani_transformer/attention.py`, and run the page again.
+# [vaswani_transformer](../vaswani_transformer), which trains real models. The `assert` lines check
+# what the text claims: if a claim were wrong, the page would stop there. Break something and watch:
+# remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py`, and run the page again.
 #
 # **What you need to know:** matrix products; mean and variance; softmax and cross-entropy; what a
-# gradient is; tensors and `nn.Module` in PyTorch. You need no knowledge of attention or of
-# translation.
+# gradient is; tensors and `nn.Module` in PyTorch.
 #
 # **How to run it:** read it here, open `paper.ipynb` in Jupyter, or run `python examples/paper.py`.
-# It takes less than a minute on one core. It needs torch and matplotlib; section 14 also needs
+# It takes less than a minute on one core, and needs torch and matplotlib; section 14 also needs
 # safetensors. Without installing the project, put `PYTHONPATH=.` before the command.
 #
 # ## Contents
@@ -45,7 +43,7 @@
 # | 15 | [Longer than trained](#15-Longer-than-trained) | 3.5 |
 # | 16 | [Appendix](#16-Appendix) | 3.2.1, Table 1 |
 #
-# Each section ends with an exercise. Its answer is folded: click on it.
+# Each section has an exercise, whose answer is folded: click on it.
 #
 # **Letters in shapes:** B sentences in a batch, S tokens of the source, T tokens of the target,
 # D the model's width ($d_{model}$), H heads, K the width of a head ($d_k$).
@@ -54,14 +52,21 @@
 import copy
 import math
 import random
-import re
-import time
-from functools import cache
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import torch
-from paper_helpers import EXAMPLES, code, dependence, draw_figure_1, heat, lines_of, shapes_of
+from paper_helpers import (
+    EXAMPLES,
+    code,
+    dependence,
+    draw_figure_1,
+    heat,
+    lines_of,
+    shapes_of,
+    subwords,
+    words,
+)
 from torch import nn
 
 torch.set_num_threads(1)  # more threads do not help with such small tensors
@@ -72,62 +77,29 @@ SENTENCE = "The radio costs €446."
 # %% [markdown]
 # ## 1 From a sentence to a batch
 #
-# A model reads numbers. So the sentence is first cut into words, with punctuation on its own.
-
-
-# %%
-def words(sentence):
-    """Words, currency signs and punctuation; the comma in 1,234 stays."""
-    return re.sub(r"([€$£:?]|,(?!\d)|\.$)", r" \1 ", sentence).split()
-
-
-print(words(SENTENCE))
-
-# %% [markdown]
-# A list of all words would never be complete: there is always another name or another number. The
-# paper uses **byte-pair encoding**. It starts from single letters and joins the pair that is most
-# frequent in the training text, then the next, and so on. The result is a list of merges, in
-# the order in which they were learned. To split a new word, apply the merges in that order.
+# A model reads numbers. So the sentence is first cut into words, with punctuation on its own. A
+# list of all words would never be complete: there is always another name or another number. So the
+# paper cuts words into **subwords**, by byte-pair encoding. It starts from single letters and joins
+# the pair that is most frequent in the training text, then the next, and so on. The result is a
+# list of merges; a new word is split by the same merges, in the order in which they were learned.
 #
-# These merges were learned from short English and German sentences about numbers, dates and
-# prices (the text of this project's demo). `</w>` marks the end of a word.
+# Ours were learned from short English and German sentences about numbers, dates and prices, the
+# text of this project's demo. (The functions are in [paper_helpers.py](paper_helpers.py).)
 
 # %%
-MERGES = {tuple(line.split()): n for n, line in enumerate(lines_of("demo_en_de/bpecodes")[1:])}
-
-
-@cache
-def subwords(word):
-    """Join neighbouring parts, the earliest learned merge first, until no merge applies."""
-    parts = [*word[:-1], word[-1] + "</w>"]
-    while len(parts) > 1:
-        learned = [MERGES.get(pair, math.inf) for pair in pairwise(parts)]
-        if min(learned) == math.inf:
-            break
-        at = learned.index(min(learned))
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-    return [part + "@@" for part in parts[:-1]] + [parts[-1].removesuffix("</w>")]
-
-
-def split(sentence):
-    """The subwords of a sentence."""
-    return [part for word in words(sentence) for part in subwords(word)]
-
-
-ENGLISH, GERMAN = split(SENTENCE), split("Das Radio kostet 446 €.")
+print(words(SENTENCE))
+ENGLISH, GERMAN = subwords(SENTENCE), subwords("Das Radio kostet 446 €.")
 print(ENGLISH)
 print(GERMAN)
 assert " ".join(ENGLISH).replace("@@ ", "").split() == words(SENTENCE)
 
 # %% [markdown]
-# **Notice** that frequent words stay whole. `radio` was not frequent enough: it comes
-# in four pieces. The mark
-# `@@` says that the word goes on, so that the pieces can be joined again. The number is
-# read digit by digit, and two neighbours are the same: `4@@ 4@@`. Remember them.
+# **Notice** that frequent words stay whole. `radio` was not frequent enough: it comes in four
+# pieces. The mark `@@` says that the word goes on. The number is read digit by digit, and two
+# neighbours are the same: `4@@ 4@@`. Remember them.
 #
-# A vocabulary gives each subword a number, its **id**. English and German share one vocabulary.
-# The first four ids are special. We need `<pad>` to fill up rows, and `</s>` for the end of a
-# sentence.
+# A vocabulary gives each subword a number, its **id**. English and German share one. The first four
+# ids are special: we need `<pad>` to fill up rows, and `</s>` for the end of a sentence.
 
 # %%
 from vaswani_transformer import Vocabulary
@@ -141,10 +113,9 @@ for number in ids:
 assert ids[-1] == EOS and VOCABULARY.decode(ids) == ENGLISH
 
 # %% [markdown]
-# What the model reads in one place, a subword or `</s>`, is called a **token**.
-#
-# Several sentences go through the model together, as a **batch**: one tensor with a row for each
-# sentence. Short rows are filled up with `<pad>`.
+# What the model reads in one place, a subword or `</s>`, is called a **token**. Several sentences
+# go through the model together, as a **batch**: one tensor with a row for each. Short rows are
+# filled up with `<pad>`.
 
 
 # %%
@@ -155,7 +126,7 @@ def padded(rows):
 
 
 THREE = [SENTENCE, "The war ended in 1977.", "Anna lives at number 7."]
-BATCH = padded([VOCABULARY.encode(split(sentence)) for sentence in THREE])
+BATCH = padded([VOCABULARY.encode(subwords(sentence)) for sentence in THREE])
 print("shape [B, S]:", list(BATCH.shape))
 print(BATCH)
 assert BATCH.shape == (3, len(ids))
@@ -191,14 +162,47 @@ print(weights @ values)
 # %% [markdown]
 # Where do the weights come from? Each token asks a question, the **query**. Each token also
 # has a **key**, with which the question is compared, and a **value**, which is what it
-# contributes to the mean. The comparison is a dot product: the better key and query agree, the
-# larger the weight. A softmax turns all comparisons of one query into weights that sum to one.
+# contributes to the mean. The comparison is a dot product. A softmax turns all comparisons of one
+# query into weights that sum to one.
 #
 # $$\mathrm{Attention}(Q, K, V) =
 # \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \qquad(1)$$
 #
-# This is the function. It does the same for every sentence of a batch and every head at once;
-# masks and dropout come later.
+# **Exercise.** Write it: put yours in place of the dots, and run the cell. (`.T` transposes a
+# matrix, `.softmax(dim=-1)` works along its rows, and $d_k$ is `query.size(-1)`.)
+
+
+# %%
+def my_attention(query, key, value):
+    """Equation 1: queries [T, K], keys [S, K] and values [S, V] → [T, V]."""
+    ...
+
+
+query, key, value = torch.randn(5, 8), torch.randn(7, 8), torch.randn(7, 3)
+expected = nn.functional.scaled_dot_product_attention(query, key, value)
+mine = my_attention(query, key, value)
+if mine is None:
+    print("not written yet")
+else:
+    assert torch.allclose(mine, expected, atol=1e-6)
+    print("this is equation 1")
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# ```python
+# def my_attention(query, key, value):
+#     scores = query @ key.T / math.sqrt(query.size(-1))  # [T, S]
+#     return scores.softmax(dim=-1) @ value
+#
+#
+# assert torch.allclose(my_attention(query, key, value), expected, atol=1e-6)
+# ```
+#
+# </details>
+#
+# Here is ours. It does the same for every sentence of a batch and every head at once; masks and
+# dropout come later.
 
 # %%
 from vaswani_transformer.attention import attention
@@ -207,7 +211,7 @@ code(attention)
 
 # %% [markdown]
 # Three tokens, whose vectors serve as queries, keys and values. The first two are alike, so they
-# attend mostly to each other. The two leading dimensions are for sentences and heads.
+# attend mostly to each other. (The two leading dimensions are for sentences and heads.)
 
 # %%
 tokens = torch.tensor([[2.0, 0.0], [1.8, 0.4], [0.0, 2.0]])[None, None]
@@ -226,106 +230,57 @@ assert torch.allclose(attended, weights @ tokens)
 # variance 1, then $q \cdot k = \sum_{i=1}^{d_k} q_i k_i$ has variance $d_k$. So the scores grow
 # with the width, unless we divide by $\sqrt{d_k}$.
 #
-# We measure it from the weights. The logarithm of a softmax is its input minus a number that is
-# the same for all keys; so over the keys, both have the same variance. To undo the
-# division, we multiply the queries by $\sqrt{d_k}$.
+# What is wrong with large scores? A softmax of large scores is nearly a choice of one key. Then it
+# hardly changes when the scores change a little: its gradient vanishes, and nothing is learned. We
+# measure both, for random queries and keys. (A mask is *added* to the scores, so the gradient at a
+# mask of zeros is the gradient at the scores. Queries multiplied by $\sqrt{d_k}$ undo the
+# division.)
 
 # %%
 WIDTHS = [4, 16, 64, 256, 1024]
 
 
-def queries_and_keys(width):
-    """500 queries, each with 16 keys of its own; every component is drawn from N(0, 1)."""
-    shapes = (500, 1, 1, width), (500, 1, 16, width)
-    return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
-
-
-def variance_of_scores(width, times):
-    """The variance over the keys, averaged over the queries."""
-    query, key = queries_and_keys(width)
-    _, weights = attention(times * query, key, key)
-    return float(weights.log().var(dim=-1).mean())
-
-
-scaled = [variance_of_scores(d_k, times=1) for d_k in WIDTHS]
-unscaled = [variance_of_scores(d_k, times=math.sqrt(d_k)) for d_k in WIDTHS]
-for d_k, small, large in zip(WIDTHS, scaled, unscaled, strict=True):
-    print(f"d_k = {d_k:4}: variance of the scores {small:5.2f}; without the division {large:7.1f}")
-    assert abs(small - 1) < 0.15
-    assert abs(large / d_k - 1) < 0.15
-
-# %% [markdown]
-# What is wrong with large scores? A softmax of large scores is nearly a choice of one key. Then it
-# hardly changes when the scores change a little: its gradient vanishes, and nothing is learned.
-# A mask is *added* to the scores, so the gradient at a mask of zeros is the gradient at the scores.
-
-
-# %%
-def weight_and_gradient(width, times):
-    """The greatest weight of a query, and the norm of its gradient: means over the queries."""
-    query, key = queries_and_keys(width)
-    mask = torch.zeros(500, 1, 1, 16, dtype=torch.float64, requires_grad=True)
-    _, weights = attention(times * query, key, key, mask)
+def weight_and_gradient(width, factor):
+    """The greatest weight of a query, and the norm of its gradient: means over 500 queries."""
+    query = factor * torch.randn(500, 1, 1, width)
+    key = torch.randn(500, 1, 16, width)  # each query has 16 keys of its own
+    mask = torch.zeros(500, 1, 1, 16, requires_grad=True)
+    _, weights = attention(query, key, key, mask)
     greatest = weights.amax(-1)
     (gradient,) = torch.autograd.grad(greatest.sum(), mask)
     return float(greatest.detach().mean()), float(gradient.norm(dim=-1).mean())
 
 
-weight, slope = zip(*(weight_and_gradient(d_k, times=1) for d_k in WIDTHS), strict=True)
-weight_unscaled, slope_unscaled = zip(
-    *(weight_and_gradient(d_k, times=math.sqrt(d_k)) for d_k in WIDTHS), strict=True
-)
-figure, (left, right) = plt.subplots(1, 2)
-for axis, title, divided, undivided in (
-    (left, "greatest weight", weight, weight_unscaled),
-    (right, "its gradient", slope, slope_unscaled),
-):
-    axis.semilogx(WIDTHS, undivided, "o-", base=2, label="q·k")
-    axis.semilogx(WIDTHS, divided, "o-", base=2, label="q·k / √d_k")
-    axis.set(title=title, xlabel="d_k", ylim=0)
-    axis.legend()
+divided = torch.tensor([weight_and_gradient(d_k, factor=1) for d_k in WIDTHS])
+undivided = torch.tensor([weight_and_gradient(d_k, factor=math.sqrt(d_k)) for d_k in WIDTHS])
+figure, axes = plt.subplots(1, 2)
+for column, title in enumerate(("greatest weight", "its gradient")):
+    axes[column].semilogx(WIDTHS, undivided[:, column], "o-", base=2, label="q·k")
+    axes[column].semilogx(WIDTHS, divided[:, column], "o-", base=2, label="q·k / √d_k")
+    axes[column].set(title=title, xlabel="d_k", ylim=0)
+    axes[column].legend()
 plt.show()
 
-assert max(slope) < 1.2 * min(slope)  # with the division the width does not matter
-assert slope_unscaled[-1] < slope[-1] / 3
-assert slope_unscaled[0] > slope[0] and slope_unscaled[1] > slope[1]
-assert abs(weight_unscaled[0] - 0.5) < 0.15 and weight[0] < 0.35 and weight_unscaled[-1] > 0.9
+slope, slope_undivided = divided[:, 1], undivided[:, 1]
+assert slope.max() < 1.2 * slope.min()  # with the division the width does not matter
+assert slope_undivided[-1] < slope[-1] / 3
+assert abs(undivided[0, 0] - 0.5) < 0.15 and divided[0, 0] < 0.35 and undivided[-1, 0] > 0.9
 
 # %% [markdown]
 # **Notice** that the orange lines are flat: with the division, the width does not matter. Without
-# it, the greatest weight comes close to 1 as the width grows, and its gradient falls.
-#
-# Why is the blue gradient *larger* at first? A weight $w$ grows with its own score at the rate
-# $w(1 - w)$, which is greatest at $w = 1/2$. At $d_k = 4$ and 16 the undivided scores lift the
-# greatest weight to about a half or a little more; the divided ones leave it near a quarter. A
-# little sharpness is no harm. The harm comes when $w$ is nearly 1.
-#
-# **Exercise.** All keys are equal. Which weights does a query give them, and what is the result?
-#
-# <details><summary>Answer</summary>
-#
-# All scores are equal, so each of the S keys gets the weight 1/S, whatever the query is. The result
-# is the plain mean of the values.
-#
-# ```python
-# query, key, value = torch.randn(1, 1, 1, 8), torch.ones(1, 1, 5, 8), torch.randn(1, 1, 5, 8)
-# attended, weights = attention(query, key, value)
-# assert torch.allclose(weights, torch.full((1, 1, 1, 5), 1 / 5))
-# assert torch.allclose(attended[0, 0, 0], value[0, 0].mean(0), atol=1e-6)
-# ```
-#
-# </details>
+# it, the greatest weight comes close to 1 as the width grows, and its gradient falls. (At small
+# widths the blue gradient is larger: a weight $w$ grows with its own score at the rate $w(1 - w)$,
+# which is greatest at $w = 1/2$. A little sharpness is no harm.)
 
 # %% [markdown]
 # ## 3 Masks
 #
-# Two things must not be looked at. Padding has no meaning. And the decoder, which learns to
-# predict the next word, must not see it. "We implement this inside of scaled dot-product attention
-# by masking out (setting to −∞) all values in the input of the softmax which correspond to illegal
-# connections." The exponential of −∞ is zero.
+# Two things must not be looked at: padding, which has no meaning, and, in the decoder, the word
+# that it is to predict. "We implement this inside of scaled dot-product attention by masking out
+# (setting to −∞) all values in the input of the softmax which correspond to illegal connections."
+# The exponential of −∞ is zero.
 #
-# A mask says for each query and key whether the query may look. The padding mask is the same
-# for all queries. The mask of the decoder is a triangle:
+# A mask says for each query and key whether the query may look. That of the decoder is a triangle:
 
 # %%
 from vaswani_transformer.attention import causal_mask
@@ -358,9 +313,8 @@ plt.show()
 #
 # <details><summary>Answer</summary>
 #
-# A softmax of nothing but −∞ is 0/0: not a number. One such row spoils the whole training. So a
-# mask must leave each query at least one key. Ours do: every sentence has at least its `</s>`, and
-# every position may look at itself.
+# A softmax of nothing but −∞ is 0/0: not a number. So a mask must leave each query at least one
+# key. Ours do: every sentence has its `</s>`, and every position may look at itself.
 #
 # ```python
 # nothing = torch.zeros(length, length, dtype=torch.bool)
@@ -373,9 +327,9 @@ plt.show()
 # %% [markdown]
 # ## 4 Heads
 #
-# One weighted mean per token is little. "With a single attention head, averaging inhibits" the
-# model from looking at two places at once: a mean of two words forgets which word was which. Here a
-# query looks at two words, first in one order, then in the other:
+# "With a single attention head, averaging inhibits" the model from looking at two places at once: a
+# mean of two words forgets which word was which. Here a query looks at two words, first in one
+# order, then in the other:
 
 # %%
 subject, verb = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
@@ -400,8 +354,8 @@ assert not torch.allclose(*two_heads, atol=0.9)
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, …, \mathrm{head}_h)\,W^O
 # \quad\text{where}\quad \mathrm{head}_i = \mathrm{Attention}(QW^Q_i, KW^K_i, VW^V_i)$$
 #
-# In our class all $W^Q_i$, $W^K_i$ and $W^V_i$ are slices of one matrix, `qkv_proj`, so that one
-# product computes them all. (`cache` is for decoding; nothing on this page uses it.)
+# In our class all $W^Q_i$, $W^K_i$ and $W^V_i$ are slices of one matrix, `qkv_proj`. (`cache` is
+# for decoding; nothing on this page uses it.)
 
 # %%
 from vaswani_transformer.attention import MultiHeadAttention, SelfAttention
@@ -444,8 +398,7 @@ assert set(parameters.values()) == {4 * 64 * 64 + 4 * 64}  # W^Q, W^K, W^V, W^O 
 
 # %% [markdown]
 # Nothing: "due to the reduced dimension of each head, the total computational cost is similar to
-# that of single-head attention with full dimensionality." With eight heads, each is an eighth as
-# wide.
+# that of single-head attention with full dimensionality."
 #
 # **Exercise.** The paper's base model has a width of 512 and eight heads. How wide is a head? How
 # many parameters does one such attention have?
@@ -468,17 +421,15 @@ assert set(parameters.values()) == {4 * 64 * 64 + 4 * 64}  # W^Q, W^K, W^V, W^O 
 # %% [markdown]
 # ## 5 Embeddings and positions
 #
-# An id is only a number. The **embedding** is a matrix with a row for each type: the row is the
-# vector of that subword. The same matrix has a second use at the other end of the model: the output
-# is compared with every row, to find the next subword. "We share the same weight matrix between
-# the two embedding layers and the pre-softmax linear transformation. In the embedding layers, we
-# multiply those weights by $\sqrt{d_{model}}$."
+# The **embedding** is a matrix with a row for each type: the vector of that subword. It has a
+# second use at the other end of the model: the output is compared with every row, to find the next
+# subword. "We share the same weight matrix between the two embedding layers and the pre-softmax
+# linear transformation. In the embedding layers, we multiply those weights by $\sqrt{d_{model}}$."
 #
 # $$x_i = \sqrt{d_{model}}\;E_{y_i} + PE(i), \qquad
 # P(y_{i+1} \mid y_1, …, y_i) = \mathrm{softmax}(E\,h_i)$$
 #
-# Here $y_i$ is the id at place $i$, $PE$ the position (below), and $h_i$ what comes out of the last
-# layer of the decoder.
+# Here $y_i$ is the id at place $i$, $PE$ the position, and $h_i$ what comes out of the decoder.
 
 # %%
 from vaswani_transformer.embedding import InputEmbedding, sinusoids
@@ -509,8 +460,7 @@ assert matrix is model.decoder.output_projection.weight
 #
 # At the output end, the rows have to be small (standard deviation $1/\sqrt{d_{model}}$), so that
 # the scores of the next subword start near variance 1. At the input end, rows that small would
-# drown in the positions, which are sines and cosines. With the factor, both are about equally
-# large.
+# drown in the positions, which are sines and cosines.
 
 # %%
 MODEL_WIDTHS = [32, 64, 128, 256, 512]
@@ -540,13 +490,12 @@ assert 14 < positions[-1] / small[-1] < 18
 
 # %% [markdown]
 # **Notice** the right end, the paper's width of 512: without the factor, the positions would be
-# about sixteen times as large as the words. What that costs in training is in
-# [docs/bugs.md](../docs/bugs.md#a), bug A.
+# about sixteen times as large as the words. With it, both are about equally large. (What the factor
+# is worth in training: [docs/bugs.md](../docs/bugs.md#a), bug A.)
 #
 # ### Without positions, order is lost
 #
-# Attention is a mean, and a mean does not know the order of its terms. Shuffle the words, and the
-# encoder's outputs are the same, shuffled.
+# Shuffle the words, and the encoder's outputs are the same, shuffled: a mean has no order.
 
 
 # %%
@@ -574,8 +523,8 @@ assert with_positions.max() > 0.1
 # %% [markdown]
 # ### Sines and cosines
 #
-# So each position gets a vector of its own, which is added to the word's. (The argument `layout` is
-# for models of other programs, which order the numbers differently.)
+# So each position gets a vector of its own, which is added to the word's. (Other programs order the
+# numbers differently: the argument `layout`.)
 #
 # $$PE_{(pos, 2i)} = \sin(pos / 10000^{2i/d_{model}}) \qquad
 # PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i/d_{model}})$$
@@ -599,8 +548,8 @@ assert torch.allclose(table[7, 10:12], torch.tensor(expected, dtype=torch.float6
 assert torch.allclose(table[100 + offsets] @ table[100], table[1500 + offsets] @ table[1500])
 
 # %% [markdown]
-# **Notice** on the left that the waves become slower from left to right. On the right the
-# three curves are one: how similar two positions are depends on their distance alone.
+# **Notice** on the right that the three curves are one: how similar two positions are depends on
+# their distance alone.
 #
 # Why sines? "We hypothesized it would allow the model to easily learn to attend by relative
 # positions, since for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function of
@@ -612,10 +561,11 @@ frequencies = 10000.0 ** (-torch.arange(32, dtype=torch.float64) / 32)
 
 def rotation(k):
     """The matrix that moves any position on by k."""
-    cosines, sines = (k * frequencies).cos(), (k * frequencies).sin()
-    return torch.block_diag(
-        *(torch.tensor([[c, s], [-s, c]]) for c, s in zip(cosines, sines, strict=True))
-    )
+    blocks = []
+    for frequency in frequencies.tolist():
+        cosine, sine = math.cos(k * frequency), math.sin(k * frequency)
+        blocks.append(torch.tensor([[cosine, sine], [-sine, cosine]], dtype=torch.float64))
+    return torch.block_diag(*blocks)
 
 
 for k in (1, 10, 365):
@@ -624,11 +574,10 @@ for k in (1, 10, 365):
     print(f"PE(pos + {k}) = M PE(pos): greatest error {(moved - table[k:]).abs().max():.1e}")
 
 # %% [markdown]
-# ### Why equal neighbours confuse
+# ### Equal neighbours: a hypothesis that will fail
 #
-# Positions next to each other have similar vectors: the slow waves hardly move in one step. That
-# is no problem as long as the words differ. But the two `4@@` of our sentence have the same
-# embedding: *only* their positions tell them apart. How far apart are they?
+# The two `4@@` of our sentence have the same embedding: only their positions tell them apart, and
+# positions next to each other have similar vectors. How similar?
 
 # %%
 d_model = 128  # the width of the model in section 14
@@ -652,26 +601,8 @@ plt.show()
 assert between_words > 7 * between_positions[0]
 
 # %% [markdown]
-# What does that mean for attention? We let every token of the sentence look at every other, with
-# new weights, and compare the weights of two neighbours. If the ratio is near 1, a query cannot
-# choose one of the two.
-
-# %%
-layer = new_model(width=d_model).encoder.layers[0].self_attention
-of_heads: list = []
-with torch.no_grad():
-    layer(embedding(rows), weights=of_heads)
-(weights,) = of_heads  # [1, H, S, S]
-ratios = (weights[..., 1:].log() - weights[..., :-1].log()).abs().mean((0, 1, 2)).exp()
-pairs_of_neighbours = list(pairwise(VOCABULARY.decode(ids)))
-for pair, ratio in zip(pairs_of_neighbours, ratios, strict=False):
-    print(f"{' '.join(pair):10} one gets {ratio:.2f} times the weight of the other")
-equal = pairs_of_neighbours.index(("4@@", "4@@"))
-assert ratios.argmin() == equal
-
-# %% [markdown]
-# **Notice** the line of `4@@ 4@@`. Training can make the difference larger: a matrix can stretch
-# the directions in which neighbouring positions differ. But this has to be learned first.
+# So the two `4@@` are close together. **A hypothesis**: this is why the model of section 14 drops
+# one of them. It sounds right, but it will fail: an experiment in section 14 speaks against it.
 #
 # **Exercise.** Would a wider model have it easier? Compute both distances for widths from 64 to
 # 1,024.
@@ -696,7 +627,7 @@ assert ratios.argmin() == equal
 #
 # ### Feed-forward
 #
-# After attention, each token is processed by itself, by a small network:
+# After attention, a small network processes each token by itself:
 #
 # $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2 \qquad(2)$$
 
@@ -706,9 +637,8 @@ from vaswani_transformer.layers import AddAndNorm, EncoderLayer, FeedForward
 code(FeedForward.forward)
 
 # %% [markdown]
-# "Applied to each position separately and identically": no word learns of another. To check, we
-# ask on which input positions each output position depends. (The gradient is zero where
-# it does not depend.)
+# "Applied to each position separately and identically." To check, we ask on which input positions
+# each output position depends. (The gradient is zero where it does not.)
 
 # %%
 ffn = FeedForward(embed_dim=64, ffn_embed_dim=256)
@@ -734,12 +664,10 @@ assert torch.equal(depends["masked self-attention"], everywhere.tril())
 #
 # ### Add & Norm
 #
-# Around each sub-layer (attention or feed-forward) there are a sum and a norm:
+# Around each sub-layer there are a sum, which keeps a direct way open for the gradient, and a norm,
+# which gives each token's vector mean 0 and variance 1:
 #
 # $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
-#
-# The sum keeps a direct way open for the gradient. The norm gives each token's vector mean 0 and
-# variance 1.
 
 # %%
 code(AddAndNorm.forward)
@@ -754,8 +682,7 @@ assert normed.mean(-1).abs().max() < 1e-5  # of each token by itself
 assert (normed.var(-1, unbiased=False) - 1).abs().max() < 1e-3
 
 # %% [markdown]
-# What if we only summed? We pass vectors through 24 feed-forward layers, with and without the
-# norm.
+# What if we only summed? We pass vectors through 24 feed-forward layers.
 
 # %%
 summed = normed = torch.randn(1, 10, 64)
@@ -776,16 +703,15 @@ plt.show()
 assert spreads[-1][0] > 1.5 and abs(spreads[-1][1] - 1) < 0.01
 
 # %% [markdown]
-# **Notice** that each sum makes the numbers larger. With the norm, the last sub-layer receives
-# numbers of the same size as the first. (Many published implementations normalise the *input* of
-# the sub-layer instead. That is another model; see
+# **Notice** that each sum makes the numbers larger, unless a norm follows. (Many published
+# implementations normalise the *input* of the sub-layer instead. That is another model; see
 # [docs/bugs.md](../docs/bugs.md#seen-in-published-code).)
 #
 # ### Dropout, training mode and evaluation mode
 #
 # In training, dropout sets random numbers to zero, so that no part of the model can rely on one
-# other part alone. The numbers that stay are divided by $1 - P_{drop}$, so that the mean
-# does not change. In use, nothing is dropped. `train()` and `eval()` switch between the two.
+# other part alone. The numbers that stay are divided by $1 - P_{drop}$, so that the mean does not
+# change. In use, nothing is dropped. `train()` and `eval()` switch between the two.
 
 # %%
 dropout = nn.Dropout(0.1)
@@ -824,8 +750,8 @@ assert torch.equal(dropout.eval()(ones), ones)
 code(EncoderLayer.forward)
 
 # %% [markdown]
-# The encoder is N such layers, one after the other. Its output, one vector for each token of the
-# source, is called the **memory**: the decoder will look at it.
+# The encoder is N such layers. Its output, one vector for each token of the source, is called the
+# **memory**: the decoder will look at it.
 
 # %%
 from vaswani_transformer.encoder import Encoder
@@ -850,12 +776,11 @@ assert torch.equal(memory.states, x)
 assert list(of_layers[-1].shape) == [3, 4, length, length]  # [B, H, S, S]
 
 # %% [markdown]
-# A sentence must not change when others are beside it. So each sentence alone has to give the
-# same vectors as in the batch, with padding:
+# A sentence must not change when others are beside it:
 
 # %%
 for row, sentence in enumerate(THREE):
-    alone = model.encoder(torch.tensor([VOCABULARY.encode(split(sentence))])).states[0]
+    alone = model.encoder(torch.tensor([VOCABULARY.encode(subwords(sentence))])).states[0]
     assert torch.allclose(memory.states[row, : len(alone)], alone, atol=1e-5)
     print(f"{len(alone):2} tokens, the same alone and in the batch: {sentence}")
 
@@ -878,14 +803,14 @@ for row, sentence in enumerate(THREE):
 # %% [markdown]
 # ## 8 The decoder
 #
-# The decoder writes the translation, one token after the other. At each step it has read the
-# source (the memory) and what it has written so far, and says how likely each next token is.
+# The decoder writes the translation, one token after the other. At each step it has read the source
+# (the memory) and what it has written so far, and says how likely each next token is.
 #
 # ### The shifted input
 #
-# In training we know the right translation. So we do not wait for the decoder to write it: we
-# *give* it the translation, moved one place to the right, and ask for the next token at all
-# places at once. The first input is `</s>`: nothing has been written yet.
+# In training we do not wait for the decoder to write: we *give* it the right translation, moved one
+# place to the right, and ask for the next token at all places at once. The first input is `</s>`:
+# nothing has been written yet.
 
 
 # %%
@@ -904,10 +829,8 @@ assert torch.equal(shifted[:, 1:], target[:, :-1])
 # %% [markdown]
 # ### Three sub-layers
 #
-# 1. **Masked self-attention**: each place looks at itself and the places before it (section 3). It
-#    must not look ahead, where the answer stands.
+# 1. **Masked self-attention**: each place looks at itself and those before it (section 3).
 # 2. **Cross-attention**: the queries come from the decoder, the keys and values from the memory.
-#    This is where the translation looks at the source.
 # 3. **Feed-forward**, as in the encoder.
 
 # %%
@@ -917,8 +840,8 @@ from vaswani_transformer.layers import DecoderLayer
 code(CrossAttention.forward, DecoderLayer.forward)
 
 # %% [markdown]
-# Now the shapes. Self-attention has a row and a column for each of the T target places.
-# Cross-attention has a row for each target place and a column for each of the S source tokens.
+# The shapes: self-attention has a row and a column for each of the T target places, cross-attention
+# a row for each target place and a column for each of the S source tokens.
 
 # %%
 with torch.no_grad():
@@ -953,8 +876,7 @@ assert cross.gt(0).all() and torch.allclose(cross.sum(-1), torch.ones(1, 4, T))
 #
 # ### The mask makes one pass as good as many
 #
-# Because no place sees a later one, place $t$ computes the same whether the later tokens
-# are there or not. So one pass in training asks the same T questions as T passes in use:
+# No place sees a later one, so one pass in training asks the same T questions as T passes in use:
 
 # %%
 with torch.no_grad():
@@ -969,9 +891,9 @@ print(f"{T} passes over 1 to {T} tokens give the logits of a single pass")
 #
 # <details><summary>Answer</summary>
 #
-# To copy its input. Place $t$ may look at itself, and there the answer stands. In use there
-# is nothing to copy, and it writes nonsense. Shifted, place $t$ cannot see token $t$, as the
-# change below shows.
+# To copy its input: place $t$ may look at itself, and there the answer stands. In use there is
+# nothing to copy, and it writes nonsense. Shifted, place $t$ cannot see token $t$, as a change
+# shows.
 #
 # ```python
 # changed = shifted.clone()
@@ -987,7 +909,7 @@ print(f"{T} passes over 1 to {T} tokens give the logits of a single pass")
 # ## 9 The whole model
 #
 # Encoder and decoder together are Figure 1 of the paper. Here it is with the shape that leaves each
-# box, noted while our sentence passes through. (The arrows around the sub-layers are left out.)
+# box while our sentence passes through. (The arrows around the sub-layers are left out.)
 
 # %%
 shapes = shapes_of(model, source, shifted)
@@ -999,8 +921,8 @@ assert shapes["decoder.layers.0.after_feed_forward"] == [1, T, 64]
 assert shapes["decoder.output_projection"] == [1, T, len(VOCABULARY)]
 
 # %% [markdown]
-# **Notice** that the width is the same everywhere, from the embedding to the last layer. That is
-# what makes the sums of Add & Norm possible, and layers easy to stack.
+# **Notice** that the width is the same from the embedding to the last layer. That is what makes the
+# sums of Add & Norm possible.
 #
 # ### The paper's sizes
 #
@@ -1033,8 +955,8 @@ assert counts["feed_forward"] == 12 * (2 * 512 * 2048 + 2048 + 512)
 assert counts["norms"] == 30 * 2 * 512
 
 # %% [markdown]
-# Table 3 gives 65 million, and we get less. "About 37,000" subwords, as section 5.1 says, are too
-# few for that number. How many would it take?
+# Table 3 gives 65 million. "About 37,000" subwords, as section 5.1 says, are too few for that
+# number. How many would it take?
 
 # %%
 missing = 65e6 - sum(counts.values())
@@ -1042,20 +964,67 @@ print(f"about {37_000 + missing / 512:,.0f} subwords make 65 million")
 assert 40_000 < 37_000 + missing / 512 < 42_000
 
 # %% [markdown]
-# **Exercise.** The big model has twice the width (1,024), twice the feed-forward width (4,096) and
-# 16 heads. Guess the number of parameters, then count them. The paper says 213 million.
+# ### Is it the paper's?
 #
+# A Transformer with a bug usually trains, only worse. So this project has a
+# [check](../docs/check.md), which finds out what a model computes. It has to be told how to build
+# one and how to get its logits; what it is not told it does not look at.
+#
+# **Exercise.** Plant a bug, and read what the check says. For example, forget the sum of Add &
+# Norm: in a subclass of `AddAndNorm` with a `forward` of its own, which `build_add_and_norm`
+# returns.
+
+# %%
+from types import SimpleNamespace
+
+from vaswani_transformer.check import check
+
+
+def card_of(model_class):
+    """The card of a subclass of our Transformer."""
+
+    def build(config):
+        sizes = {"layers": config.layers, "d_model": config.d_model, "d_ff": config.d_ff}
+        vocabulary = config.vocabulary
+        return model_class(base(**sizes, heads=config.heads), vocabulary, vocabulary)
+
+    return check(
+        SimpleNamespace(
+            build=build,
+            logits=lambda model, source, target: model(source, target),
+            encoder_layer=lambda model, x: model.encoder.layers[0](x),
+        )
+    )
+
+
+class Planted(Transformer):
+    """Your bug goes here."""
+
+
+for model_class in (Transformer, Planted):
+    wrong = card_of(model_class).titles("differs", "error")
+    print(f"{model_class.__name__}: {'; '.join(wrong) or 'nothing differs'}")
+assert card_of(Transformer).titles("differs", "error") == []
+
+# %% [markdown]
 # <details><summary>Answer</summary>
 #
-# A matrix of width × width has four times as many numbers, the embedding has twice as many.
+# The card names the sum. [docs/bugs.md](../docs/bugs.md#g) shows what it costs.
 #
 # ```python
-# from vaswani_transformer import big
+# class ForgetsTheSum(AddAndNorm):
+#     def forward(self, x, sublayer):
+#         return self.norm(self.dropout(sublayer(x)))
 #
-# with torch.device("meta"):
-#     count = sum(p.numel() for p in Transformer(big(), 37_000, 37_000).parameters())
-# print(f"{count:,}")
-# assert abs(count / 213e6 - 1) < 0.01
+#
+# class Planted(Transformer):
+#     def build_add_and_norm(self):
+#         return ForgetsTheSum(self.d_model, self.config.dropout)
+#
+#
+# card = card_of(Planted)
+# print(card.text())
+# assert len(card.titles("differs", "error")) > 0
 # ```
 #
 # </details>
@@ -1063,9 +1032,9 @@ assert 40_000 < 37_000 + missing / 512 < 42_000
 # %% [markdown]
 # ## 10 The loss
 #
-# The model is trained to give the right next token a high probability. Usually the loss is
-# $-\log p(\text{right token})$. The paper smooths it: the target is not "this token, certainly" but
-# "this token with $1 - \epsilon_{ls}$, and the others share $\epsilon_{ls}$".
+# Usually the loss is $-\log p(\text{right token})$. The paper smooths it: the target is not "this
+# token, certainly" but "this token with $1 - \epsilon_{ls}$, and the others share
+# $\epsilon_{ls}$".
 
 # %%
 from vaswani_transformer.loss import label_smoothed_loss, smoothing_per_class
@@ -1109,8 +1078,8 @@ plt.show()
 #
 # <details><summary>Answer</summary>
 #
-# The least loss is the entropy of the smoothed target. It is not zero, and it depends on
-# $\epsilon$. So compare losses only at the same $\epsilon$.
+# It is the entropy of the smoothed target: not zero, and dependent on $\epsilon$. So compare losses
+# only at the same $\epsilon$.
 #
 # ```python
 # classes = len(VOCABULARY)
@@ -1130,8 +1099,7 @@ plt.show()
 # $$lrate = d_{model}^{-0.5} \cdot
 # \min(step^{-0.5},\; step \cdot warmup\_steps^{-1.5}) \qquad(3)$$
 #
-# The rate grows evenly at first (the warm-up), then falls slowly. New weights would not survive
-# large steps.
+# The rate grows evenly at first (the warm-up), then falls slowly.
 
 # %%
 from vaswani_transformer.schedule import learning_rate
@@ -1157,15 +1125,13 @@ assert math.isclose(learning_rate(4000, 1024, 4000), peak / math.sqrt(2))
 assert math.isclose(learning_rate(4000, 512, 16000), peak / 8)  # still in its warm-up
 
 # %% [markdown]
-# **Notice** what each number does. A wider model takes smaller steps. A longer warm-up lowers the
-# peak, and later all curves of one width are the same. The size of the batch is not in the formula:
-# with smaller batches, whose gradients are noisier, a longer warm-up is usually needed.
+# **Notice** that a wider model takes smaller steps. A longer warm-up lowers the peak, and later all
+# curves of one width are the same. The size of the batch is not in the formula.
 #
 # ### Adam
 #
 # The gradient $g_t$ of one batch is noisy, and some parameters have much larger gradients than
-# others. Adam keeps a running mean of the gradient, $m$, and of its square, $v$, and divides one by
-# the root of the other:
+# others. Adam keeps a running mean of the gradient, $m$, and of its square, $v$:
 #
 # $$m_t = \beta_1 m_{t-1} + (1 - \beta_1)\,g_t \qquad v_t = \beta_2 v_{t-1} + (1 - \beta_2)\,g_t^2$$
 # $$\theta_t = \theta_{t-1} - lrate \cdot
@@ -1196,15 +1162,15 @@ assert torch.allclose(parameter, adam_by_hand(theta, gradients, rate=0.01), atol
 # %% [markdown]
 # ### One update
 #
-# The training text: the demo's sentences of up to twelve subwords. Our sentence is not among them,
-# nor is its number.
+# The training text: the demo's sentences of up to twelve subwords. Ours is not among them, nor is
+# its number. An update is the loss of a batch, its gradient, a step of Adam.
 
 
 # %%
 def pairs_of(part):
     """Sentence pairs of the demo's text as ids, without the long ones."""
     sides = [lines_of(f"demo_text/{part}.{language}.xz") for language in ("en", "de")]
-    pairs = [tuple(map(split, pair)) for pair in zip(*sides, strict=True)]
+    pairs = [tuple(map(subwords, pair)) for pair in zip(*sides, strict=True)]
     return [tuple(map(VOCABULARY.encode, pair)) for pair in pairs if max(map(len, pair)) <= 12]
 
 
@@ -1220,9 +1186,6 @@ def loss_of(model, batch):
     log_probs = torch.log_softmax(model(source, shifted), dim=-1)
     return label_smoothed_loss(log_probs, target, 0.1, PAD)[0] / target.ne(PAD).sum()
 
-
-# %% [markdown]
-# An update is: the loss of a batch, its gradient, a step of Adam.
 
 # %%
 torch.manual_seed(1)
@@ -1257,10 +1220,8 @@ assert moved.min() > 0.9 and moved.max() < 1.1
 # %% [markdown]
 # **Notice** that in the first update every weight moves by the learning rate, whatever the size of
 # its gradient: $m / \sqrt{v}$ is then just the sign of $g$. Without a warm-up this would be a step
-# of full size, though its direction is mostly noise.
-#
-# The loss before the update is near the logarithm of the vocabulary's size. That is the loss of a
-# model that only guesses.
+# of full size, though its direction is mostly noise. The loss is near the logarithm of the
+# vocabulary's size: that of a model that only guesses.
 #
 # ### Then 600
 
@@ -1285,8 +1246,7 @@ assert least < losses[-1] < 2
 assert 3 * len(TRAIN) > 600 * 32
 
 # %% [markdown]
-# In 600 updates each pair was seen fewer than three times on average. The full training loop, with
-# dropout, batches by length and a test, is [train.py](train.py).
+# The full training loop, with dropout, batches by length and a test, is [train.py](train.py).
 #
 # **Exercise.** With a warm-up of 4,000, the rate at update 1,000 is a quarter of the peak. When is
 # it again as small?
@@ -1308,7 +1268,7 @@ assert 3 * len(TRAIN) > 600 * 32
 # ## 12 Averaging checkpoints
 #
 # "We used a single model obtained by averaging the last 5 checkpoints." Each batch pulls the
-# parameters another way, so they keep jumping around a good place. Their mean lies nearer to it:
+# parameters another way; their mean lies nearer to a good place:
 #
 # $$\bar\theta = \frac{1}{n} \sum_{k=1}^{n} \theta_{T-k+1}$$
 
@@ -1342,18 +1302,16 @@ print(f"loss of the mean of the ten: {averages[-1]:.3f}")
 assert averages[-1] < min(single)
 
 # %% [markdown]
-# **Notice** that the average is better than each of its parts, and nobody had to know which part
-# was best. (This holds near the end of training. A mean that reaches back to where the loss
-# was still falling fast is worse.)
+# **Notice** that the average is better than each of its parts. (This holds near the end of
+# training: a mean that reaches back to where the loss was still falling fast is worse.)
 #
 # **Exercise.** Could you also average two models that were trained from different initial values?
 # Try it with a copy of our model whose hidden feed-forward units are in another order.
 #
 # <details><summary>Answer</summary>
 #
-# No. The order of hidden units does not matter, so that the copy computes the same. But
-# the mean of both mixes units that have nothing to do with each other. Two trainings from
-# different starting points differ in such ways, too.
+# No. The copy computes the same, but the mean of both mixes units that have nothing to do with each
+# other. Two trainings from different starting points differ in such ways, too.
 #
 # ```python
 # good = average(checkpoints)
@@ -1376,8 +1334,8 @@ assert averages[-1] < min(single)
 #
 # ### Greedy decoding
 #
-# The model tells how likely each next token is. The simplest way to translate: take the likeliest,
-# give it to the decoder, and ask again, until `</s>` comes.
+# The simplest way to translate: take the likeliest next token, give it to the decoder, and ask
+# again, until `</s>` comes.
 
 # %%
 from vaswani_transformer import greedy_decode
@@ -1386,7 +1344,7 @@ code(greedy_decode)
 
 # %% [markdown]
 # Step by step, with the averaged model of section 12. Each line shows the three likeliest next
-# tokens; the first one is taken.
+# tokens.
 
 # %%
 model.load_state_dict(average(checkpoints))
@@ -1395,29 +1353,28 @@ source, written = torch.tensor([PAIR[0]]), [EOS]
 while len(written) == 1 or (written[-1] != EOS and len(written) < 20):
     with torch.no_grad():
         probabilities = model(source, torch.tensor([written]))[0, -1].softmax(-1)
-    found = probabilities.topk(3)
-    likeliest = [
+    likeliest = probabilities.topk(3)
+    shares = [
         f"{VOCABULARY[number]} {100 * share:.0f} %"
-        for share, number in zip(found.values, found.indices.tolist(), strict=True)
+        for share, number in zip(likeliest.values, likeliest.indices.tolist(), strict=True)
     ]
-    print(f"{' '.join(VOCABULARY.decode(written)):45} | {'   '.join(likeliest)}")
-    written.append(int(found.indices[0]))
+    print(f"{' '.join(VOCABULARY.decode(written)):45} | {'   '.join(shares)}")
+    written.append(int(likeliest.indices[0]))
 
 assert written[1:] == greedy_decode(model, source, max_len=19)[0]
 print("right:", " ".join(GERMAN))
 
 # %% [markdown]
 # **Notice** the steps after the first `4@@`. There the model has to know which of the two `4@@` it
-# has just written: after the first one, `4@@` is next; after the second, `6`. Look at the
-# probabilities of both. This small model was trained for seconds; section 14 asks a better one.
+# has just written: after the first one, `4@@` is next; after the second, `6`.
 #
 # How many sentences does it translate without any mistake?
 
 # %%
-found = greedy_decode(model, padded([pair[0] for pair in VALID]), max_len=20)
-right = [ours == target for ours, (_, target) in zip(found, VALID, strict=True)]
-print(f"{100 * sum(right) / len(right):.0f} % of {len(right)} sentences it has never seen")
-assert sum(right) > 0.2 * len(right)
+translations = greedy_decode(model, padded([pair[0] for pair in VALID]), max_len=20)
+correct = sum(ours == target for ours, (_, target) in zip(translations, VALID, strict=True))
+print(f"{100 * correct / len(VALID):.0f} % of {len(VALID)} sentences it has never seen")
+assert correct > 0.2 * len(VALID)
 
 # %% [markdown]
 # ### Beam search
@@ -1432,7 +1389,7 @@ code(simple_beam_search)
 
 # %% [markdown]
 # To follow it by hand we replace the model by a table: after these words, this word with this
-# probability.
+# probability. The search asks it once in each step; we let it print what it is asked.
 
 # %%
 WORDS = Vocabulary(["the", "a", "cat", "dog", "sat"])
@@ -1449,10 +1406,10 @@ OTHERWISE = {"</s>": 0.98}  # the other words share what is left
 
 def distribution(prefix):
     """The probability of each next word."""
-    known = NEXT.get(" ".join(prefix), OTHERWISE)
-    words = ["</s>", *WORDS.types[4:]]
-    rest = (1 - sum(known.values())) / (len(words) - len(known))
-    return {word: known.get(word, rest) for word in words}
+    in_table = NEXT.get(" ".join(prefix), OTHERWISE)
+    candidates = ["</s>", *WORDS.types[4:]]
+    rest = (1 - sum(in_table.values())) / (len(candidates) - len(in_table))
+    return {word: in_table.get(word, rest) for word in candidates}
 
 
 def table_model(source, rows):
@@ -1464,11 +1421,6 @@ def table_model(source, rows):
     return log_probs
 
 
-# %% [markdown]
-# The search with a beam of two asks the table once in each step. We let it print what it is asked.
-
-
-# %%
 def search(beam, alpha, model=table_model):
     """The best sentence of up to six words."""
     ids = simple_beam_search(model, torch.zeros(1, 1, dtype=torch.int64), beam, alpha, extra=5)
@@ -1488,16 +1440,14 @@ print("beam 2:", search(2, alpha=0.6, model=watched))
 assert greedy[0] == "the" and search(2, alpha=0.6) == "a cat sat </s>"
 
 # %% [markdown]
-# **Notice** that `the` is the likeliest first word, but in step 3 `a cat` leads. A greedy search
-# would have dropped `a` by then.
+# **Notice** that `the` is the likeliest first word, but in step 3 `a cat` leads.
 #
 # ### The length penalty α
 #
-# Log-probabilities are negative, and each further word adds one. So a sum favours short sentences.
-# The paper uses "beam search with a beam size of 4 and length penalty $\alpha = 0.6$": a
-# sentence $Y$ scores $\log P(Y) \,/\, ((5 + |Y|) / 6)^\alpha$ (Wu et al., 2016).
-#
-# Does the search find the best score? We compare it with every sentence of up to six words.
+# Log-probabilities are negative, so a sum favours short sentences. The paper uses "beam search with
+# a beam size of 4 and length penalty $\alpha = 0.6$": a sentence $Y$ scores
+# $\log P(Y) \,/\, ((5 + |Y|) / 6)^\alpha$ (Wu et al., 2016). Does the search find the best score?
+# We compare it with every sentence of up to six words.
 
 
 # %%
@@ -1538,22 +1488,21 @@ plt.legend(fontsize=7)
 plt.show()
 
 # %% [markdown]
-# **Notice** that at $\alpha = 0$ the short sentence wins. The penalty lifts the longer ones, and at
-# the paper's 0.6 the order has changed.
+# **Notice** that at $\alpha = 0$ the short sentence wins; at the paper's 0.6 the order has changed.
 #
 # **Exercise.** Does a wider beam always find the same or something better? Try beams of 1 to 3
 # with $\alpha = 0.6$, and compare the scores.
 #
 # <details><summary>Answer</summary>
 #
-# Here a beam of two is enough, and three find the same. In general there is no promise: a wider
-# beam can drop a beginning that a narrower one kept, because others look better at that step. And
-# the sentence with the best score need not be the best translation.
+# Here two are enough, and three find the same. In general there is no promise: a wider beam can
+# drop a beginning that a narrower one kept. And the sentence with the best score need not be the
+# best translation.
 #
 # ```python
-# found = [score(search(beam, 0.6), 0.6) for beam in (1, 2, 3)]
-# print(found)
-# assert found[0] < found[1] == found[2]
+# scores = [score(search(beam, 0.6), 0.6) for beam in (1, 2, 3)]
+# print(scores)
+# assert scores[0] < scores[1] == scores[2]
 # ```
 #
 # </details>
@@ -1562,8 +1511,7 @@ plt.show()
 # ## 14 A trained model and its mistake
 #
 # [examples/demo_en_de](demo_en_de/README.md) holds a model that was trained longer: two layers per
-# side, width 128, on 20,000 of the demo's sentence pairs. It knows no other sentences, but these
-# quite well. It is read without fairseq; its file format needs the package safetensors.
+# side, width 128, on 20,000 of the demo's sentence pairs.
 
 # %%
 from vaswani_transformer import beam_search, packed
@@ -1571,9 +1519,9 @@ from vaswani_transformer import beam_search, packed
 
 def translate(sentences):
     """The demo model's translations, found by the paper's beam search."""
-    source = padded([vocabulary.encode(split(sentence)) for sentence in sentences])
-    found = beam_search(demo, source, beam=4, alpha=0.6)
-    return [" ".join(vocabulary.decode(row)).replace("@@ ", "") for row in found]
+    source = padded([vocabulary.encode(subwords(sentence)) for sentence in sentences])
+    translations = beam_search(demo, source, beam=4, alpha=0.6)
+    return [" ".join(vocabulary.decode(row)).replace("@@ ", "") for row in translations]
 
 
 demo, vocabulary, _ = packed.load(EXAMPLES / "demo_en_de")
@@ -1586,9 +1534,8 @@ assert with_446 != "Das Radio kostet 446 € ."
 assert with_456 == "Das Radio kostet 456 € ."
 
 # %% [markdown]
-# One of the two 4s is gone. With 456 instead of 446 the translation is right. So the model
-# can write numbers; what it cannot do is keep two equal neighbours apart. Look at its
-# probabilities after the first `4@@`:
+# One of the two 4s is gone; with 456 the translation is right. Look at the probabilities after the
+# first `4@@`:
 
 # %%
 source, shifted, target = collate([PAIR])
@@ -1598,16 +1545,15 @@ with torch.no_grad():
     probabilities = demo.decoder.output_layer(features)[0].softmax(-1)
 first_four = GERMAN.index("4@@")
 place = first_four + 1  # which reads the first 4@@ and is to write the second
-found = probabilities[place].topk(3)
-for share, number in zip(found.values, found.indices.tolist(), strict=True):
+likeliest = probabilities[place].topk(3)
+for share, number in zip(likeliest.values, likeliest.indices.tolist(), strict=True):
     print(f"{VOCABULARY[number]:5} {100 * share:.0f} %")
-assert found.values[0] < 0.7  # it is not sure
-assert {VOCABULARY[number] for number in found.indices[:2].tolist()} == {"4@@", "6"}
+assert likeliest.values[0] < 0.7  # it is not sure
+assert {VOCABULARY[number] for number in likeliest.indices[:2].tolist()} == {"4@@", "6"}
 
 # %% [markdown]
-# It wavers between `4@@` and `6`: it does not know whether the 4 that it has just written was the
-# first or the second. Where does it look? Here are the four heads of the last layer's
-# cross-attention:
+# It wavers between `4@@` and `6`: was the 4 that it has just written the first or the second? Where
+# does it look? Here are the four heads of the last layer's cross-attention:
 
 # %%
 cross = torch.stack(weights.cross_attention)[-1, 0]  # of the last layer: [H, T, S]
@@ -1632,21 +1578,21 @@ print(f"first 4@@ and second 4@@: {100 * in_common(place - 1, place):.0f} % in c
 assert in_common(place, place + 1) > 0.8 and in_common(place - 1, place) < 0.2
 
 # %% [markdown]
-# **Notice** the rows of the second `4@@` and of `6`: they are almost the same. Both look at the
-# second `4@@` and at the `6` of the source. The other words have no such trouble: `kostet` looks at
-# `costs`, and `€` at `€`, though nobody told the model which words belong together.
+# **Notice** the rows of the second `4@@` and of `6`: they are almost the same. The other words have
+# no such trouble: `kostet` looks at `costs`, and `€` at `€`, though nobody told the model which
+# words belong together.
 #
 # ### Is it really the equal neighbours?
 #
-# One sentence proves little. So we translate the 500 sentences of the demo's test set, whose
-# numbers do not occur in the training text. We count the mistakes in three kinds of sentences: with
-# equal neighbours, with other numbers of three subwords or more, and the rest.
+# We translate the 500 sentences of the demo's test set, and count the mistakes in three kinds of
+# sentences: with two equal neighbours in a number, with other numbers of three subwords or more,
+# and the rest.
 
 
 # %%
 def kind(sentence):
     """Which of the three."""
-    digits = [part for part in split(sentence) if part[0].isdigit()]
+    digits = [part for part in subwords(sentence) if part[0].isdigit()]
     if any(one == other for one, other in pairwise(digits)):
         return "equal neighbours"
     return "other long numbers" if len(digits) > 2 else "the rest"
@@ -1654,35 +1600,29 @@ def kind(sentence):
 
 english, german = (lines_of(f"demo_text/test.{language}.xz") for language in ("en", "de"))
 mistakes: dict[str, list[bool]] = {"equal neighbours": [], "other long numbers": [], "the rest": []}
-for sentence, found, right in zip(english, translate(english), german, strict=True):
-    mistakes[kind(sentence)].append(found.replace(" ", "") != right.replace(" ", ""))
-wrong = {name: sum(each) / len(each) for name, each in mistakes.items()}
+for sentence, translation, reference in zip(english, translate(english), german, strict=True):
+    is_wrong = translation.replace(" ", "") != reference.replace(" ", "")
+    mistakes[kind(sentence)].append(is_wrong)
+share_wrong = {name: sum(each) / len(each) for name, each in mistakes.items()}
 for name, each in mistakes.items():
-    print(f"{name:20} {sum(each):3} of {len(each)} wrong, {100 * wrong[name]:4.1f} %")
-assert wrong["equal neighbours"] > 0.3
-assert max(wrong["other long numbers"], wrong["the rest"]) < 0.05
+    print(f"{name:20} {sum(each):3} of {len(each)} wrong, {100 * share_wrong[name]:4.1f} %")
+assert share_wrong["equal neighbours"] > 0.3
+assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05
 
 # %% [markdown]
-# **Notice** that equal neighbours make the difference, not long numbers. Section 5 showed that
-# the two vectors start out close together. Is that the reason?
-# [Experiments](../docs/results.md#two-equal-neighbours) say: hardly. With positions 8 apart, 11
-# to 15 of 30 such sentences still go wrong (here 15 to 17); with relative positions in the
-# decoder 4 to 9, and in both sides 0 to 2. What the sinusoids lack is something that stays the
-# same after a shift, by which the decoder could tell how many fours it has just written. Are the
-# two still close in the memory?
-
-# %%
-places = [ENGLISH.index("4@@"), ENGLISH.index("4@@") + 1]
-states = memory.states[0]
-distances = torch.cdist(states, states)
-others = distances[places[0]].sort().values[2:]  # without itself and its neighbour
-print(f"in the memory, the two 4@@ are {distances[places[0], places[1]]:.1f} apart;")
-print(f"the nearest other token is {others[0]:.1f} away")
-assert distances[places[0], places[1]] < others[0]
-
-# %% [markdown]
-# (The [attention page](demo_en_de_attention/attention.html) shows every layer and head of this
-# model: download it, and open it in a browser.)
+# **Notice** that equal neighbours make the difference, not long numbers.
+#
+# ### The hypothesis of section 5
+#
+# If the two positions were too close together, positions farther apart would help. We
+# [tried it](../docs/results.md#two-equal-neighbours), with three trainings of each. With positions
+# 8 apart, 11 to 15 of the 30 test sentences with any equal neighbours still go wrong, instead of 15
+# to 17. **So the hypothesis fails.** With *relative* positions in the decoder, 4 to 9 go wrong; in
+# both sides, 0 to 2. There the step from one place to the next has the same vector everywhere.
+# (With sinusoids one matrix moves any position on by one, as section 5 showed: that says what a
+# model could learn, not what this one has learned.)
+#
+# (The [attention page](demo_en_de_attention/attention.html), once downloaded, shows every head.)
 #
 # **Exercise.** Make up sentences like ours, with other numbers. Which come out wrong?
 #
@@ -1693,8 +1633,8 @@ assert distances[places[0], places[1]] < others[0]
 # ```python
 # sentences = [f"The radio costs €{n}." for n in range(400, 500)]
 # failed = dict.fromkeys(mistakes, 0)
-# for n, sentence, found in zip(range(400, 500), sentences, translate(sentences), strict=True):
-#     failed[kind(sentence)] += found != f"Das Radio kostet {n} € ."
+# for n, sentence, german in zip(range(400, 500), sentences, translate(sentences), strict=True):
+#     failed[kind(sentence)] += german != f"Das Radio kostet {n} € ."
 # print(failed)
 # assert failed["equal neighbours"] > failed["other long numbers"]
 # ```
@@ -1705,12 +1645,11 @@ assert distances[places[0], places[1]] < others[0]
 # ## 15 Longer than trained
 #
 # The sinusoids "may allow the model to extrapolate to sequence lengths longer than the ones
-# encountered during training". They exist for every position, of course. Whether a *model* can use
-# positions that it has never seen is another question. Let us ask one.
+# encountered during training". They exist for every position; whether a *model* can use positions
+# that it has never seen is another question.
 #
 # The task: copy strings of letters. We train with 2 to 6 letters, until at least 99 % of the
-# strings of each length are copied without a mistake. (At each place we give the right beginning,
-# as in training. That is the easier test.)
+# strings of each length are copied. (At each place we give the right beginning, as in training.)
 
 # %%
 LETTERS = Vocabulary("abcdefghij")
@@ -1754,14 +1693,13 @@ assert min(by_length[length] for length in range(2, 7)) > 0.95
 assert by_length[7] < 0.9 and by_length[9] < 0.1
 
 # %% [markdown]
-# **Notice** how sharp the edge is. Within the trained lengths nearly everything is right. With one
-# letter more, many are wrong; with a few more, all are. The paper says "may": it is a hypothesis.
-# Our small model does not support it.
+# **Notice** how sharp the edge is. The paper says "may": it is a hypothesis, and our small model
+# does not support it.
 #
 # ### Is it the length, or the positions?
 #
-# We take short strings, of four letters, and move all positions on by $k$, as if other letters had
-# come before.
+# We take strings of four letters, and move all positions on by $k$, as if other letters had come
+# before.
 
 
 # %%
@@ -1783,26 +1721,9 @@ plt.show()
 assert by_start[0] > 0.95 and max(by_start[k] for k in range(6, 10)) < 0.5
 
 # %% [markdown]
-# **Notice** that four letters, which are well within the trained length, are not copied any more
-# where the positions are new. So it is not the length. The model has learned what to do at each
-# position that it has seen; it has not learned the rule "look at the same position".
-#
-# The last picture needs a warning: **strongest head** means that each cell shows the greatest of
-# the four heads' weights. It is a maximum over cells, not one head, and its rows do not sum to one.
-
-# %%
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.4))
-for axis, count in zip(axes, (6, 10), strict=True):
-    source, shifted, _ = collate(strings(count, 1))
-    with torch.no_grad():
-        _, weights = copier.decoder.features(shifted, copier.encoder(source), need_weights=True)
-    strongest = weights.cross_attention[0][0].amax(0)
-    heat(axis, strongest, f"strongest head, {count} letters", xlabel="source", ylabel="to write")
-plt.show()
-
-# %% [markdown]
-# **Notice** on the left what was learned: to write a letter, look at the same place of the source.
-# On the right, the diagonal is lost where the new positions begin.
+# **Notice** that four letters are not copied any more where the positions are new. So it is not the
+# length: the model has learned what to do at each position that it has seen, and not the rule "look
+# at the same position".
 #
 # **Exercise.** Learned positions gave "nearly identical results" (Table 3, row E). What can a model
 # with 50 learned positions do with a sentence of 51 tokens?
@@ -1862,82 +1783,58 @@ def used_by_each(width):
 
 in_use = [used_by_each(d_k) for d_k in WIDTHS]
 
-# %% [markdown]
-# And how long both take, for sentences of 32 to 256 words and $d_k = 64$:
-
-
-# %%
-def milliseconds(function):
-    """The quickest of five calls."""
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        function()
-        times.append(1000 * (time.perf_counter() - begun))
-    return min(times)
-
-
-LENGTHS = [32, 64, 128, 256]
-w, u, v = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
-additive_times, dot_times = [], []
-for length in LENGTHS:
-    x = torch.randn(length, 64)
-    heads = x[None, None]
-    additive_times.append(milliseconds(lambda x=x: additive_scores(x, x, w, u, v).softmax(-1) @ x))
-    dot_times.append(milliseconds(lambda x=heads: attention(x, x, x)))
-
-figure, (left, right) = plt.subplots(1, 2)
-for values, name in zip(zip(*in_use, strict=True), ("additive", "q·k / √d_k", "q·k"), strict=True):
-    left.semilogx(WIDTHS, values, "o-", base=2, label=name)
-left.set(title="keys in use, of 16", xlabel="d_k", ylim=(0, 16))
-left.legend()
-right.semilogx(LENGTHS, additive_times, "o-", base=2, label="additive")
-right.semilogx(LENGTHS, dot_times, "o-", base=2, label="dot-product")
-right.set(title="milliseconds", xlabel="words", yscale="log")
-right.legend()
+plt.figure(figsize=(5, 3))
+for column, name in enumerate(("additive", "q·k / √d_k", "q·k")):
+    plt.semilogx(WIDTHS, [row[column] for row in in_use], "o-", base=2, label=name)
+plt.title("keys in use, of 16")
+plt.xlabel("d_k")
+plt.ylim(0, 16)
+plt.legend()
 plt.show()
 
-additive, dot, unscaled_dot = in_use[-1]
-assert min(additive, dot) > 6 and unscaled_dot < 2
-assert additive_times[-1] > dot_times[-1]
+additive, dot, undivided_dot = in_use[-1]
+assert min(additive, dot) > 6 and undivided_dot < 2
 
 # %% [markdown]
-# **Notice** on the left that additive attention needs no scale: the $\tanh$ keeps its scores small
-# at any width, as the division does for dot products. Without the division, the dot product is
-# closest to the other two at the smallest $d_k$, and looks at a single key at the largest. So the
-# paper says: "for small values of $d_k$ the two mechanisms perform similarly", but additive
-# attention is better "for larger values of $d_k$"; the division is its remedy.
-#
-# On the right, "dot-product attention is much faster": the additive one makes 64 numbers for each
-# pair of words, the dot product makes one.
+# **Notice** that additive attention needs no scale: the $\tanh$ keeps its scores small at any
+# width, as the division does for dot products. So the paper says: "for small values of $d_k$ the
+# two mechanisms perform similarly", but additive attention is better "for larger values of $d_k$";
+# the division is its remedy.
 #
 # ### Table 1: self-attention, recurrence, convolution
 #
-# The paper compares three kinds of layers by the work that they do, the steps that have to wait for
-# each other, and the **path length**: through how many steps a word must pass to meet the
-# farthest other word. First the path: a recurrent layer passes it on from place to place. For the
-# others we count layers, from what each output depends on.
+# The paper compares layers by their work, by the steps that have to wait for each other, and by the
+# **path length**: through how many steps a word must pass to meet the farthest other word. A
+# recurrent layer passes it on from place to place. For the others we count layers, from what each
+# output depends on.
 
 # %%
 convolution = nn.Conv1d(64, 64, kernel_size=3, padding=1)
-reach = {
-    "self-attention": dependence(layers["self-attention"], length=12).gt(0).float(),
-    "convolution, k = 3": dependence(
-        lambda x: convolution(x.transpose(1, 2)).transpose(1, 2), length=12
-    )
-    .gt(0)
-    .float(),
+
+
+def layers_until_all_have_met(layer):
+    """How many such layers 12 words need."""
+    one_layer = dependence(layer, length=12).gt(0).float()
+    met = one_layer
+    count = 1
+    while not met.gt(0).all():
+        met = met @ one_layer
+        count += 1
+    return count
+
+
+path_lengths = {
+    "self-attention": layers_until_all_have_met(layers["self-attention"]),
+    "convolution, k = 3": layers_until_all_have_met(
+        lambda x: convolution(x.transpose(1, 2)).transpose(1, 2)
+    ),
 }
-for name, one_layer in reach.items():
-    reached, count = one_layer, 1
-    while not reached.gt(0).all():
-        reached, count = reached @ one_layer, count + 1
+for name, count in path_lengths.items():
     print(f"{name:20} {count:2} layers until each of 12 words has met each other one")
-    reach[name] = count
-assert reach == {"self-attention": 1, "convolution, k = 3": 11}
+assert path_lengths == {"self-attention": 1, "convolution, k = 3": 11}
 
 # %% [markdown]
-# Then the work: the paper's terms are $n^2 d$ for self-attention and $n d^2$ for recurrence.
+# The work: the paper's terms are $n^2 d$ for self-attention and $n d^2$ for recurrence.
 
 # %%
 sizes = [2**power for power in range(4, 13)]
@@ -1951,8 +1848,7 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# **Notice** where the lines cross: at $n = d$. Sentences are much shorter, so self-attention does
-# less work there. (These terms leave out the projections;
+# **Notice** where the lines cross: at $n = d$. (These terms leave out the projections;
 # [docs/results.md](../docs/results.md) counts and times whole layers.)
 #
 # **Exercise.** A sentence has 30 words, and $d = 512$. How much less work is self-attention, by the

@@ -1,10 +1,13 @@
-"""What examples/paper.py needs besides the model: to print, to draw, and to look inside a layer."""
+"""What examples/paper.py needs besides the model: to split text, print, draw and look inside."""
 
 import ast
 import inspect
 import lzma
+import re
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,43 @@ def lines_of(name: str) -> list[str]:
     reads = lzma.open if name.endswith(".xz") else open
     with reads(EXAMPLES / name, "rt", encoding="utf-8") as lines:
         return [line.rstrip("\n") for line in lines]
+
+
+# ---- Split text ----------------------------------------------------------------------------------
+
+
+def words(sentence: str) -> list[str]:
+    """Words, currency signs and punctuation; the comma in 1,234 stays."""
+    return re.sub(r"([€$£:?]|,(?!\d)|\.$)", r" \1 ", sentence).split()
+
+
+@cache
+def merges() -> dict[tuple[str, str], int]:
+    """The demo's merges, each with its place in the order in which they were learned."""
+    pairs = [line.split() for line in lines_of("demo_en_de/bpecodes")[1:]]
+    return {(first, second): place for place, (first, second) in enumerate(pairs)}
+
+
+@cache
+def subwords_of_word(word: str) -> list[str]:
+    """Join neighbouring parts, the earliest learned merge first, until no merge applies."""
+    parts = [*word[:-1], word[-1] + "</w>"]
+    while len(parts) > 1:
+        places = [merges().get(pair, len(merges())) for pair in pairwise(parts)]
+        earliest = min(places)
+        if earliest == len(merges()):
+            break
+        at = places.index(earliest)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return [part + "@@" for part in parts[:-1]] + [parts[-1].removesuffix("</w>")]
+
+
+def subwords(sentence: str) -> list[str]:
+    """The subwords of a sentence; ``@@`` marks one that does not end its word."""
+    parts = []
+    for word in words(sentence):
+        parts += subwords_of_word(word)
+    return parts
 
 
 # ---- Print ---------------------------------------------------------------------------------------
