@@ -4,7 +4,8 @@
     python scripts/paper_index.py --check    exit 1 if the page is stale, or an item has no test
 
 The items come from docs/paper.yaml. Code is found by the names of classes and functions, tests by
-``@pytest.mark.paper("3.2.1")``, so line numbers may change.
+``@pytest.mark.paper("3.2.1")``. The page links to files, not to lines: it changes when a name, a
+file or a mark does, not with every edit.
 """
 
 import argparse
@@ -26,8 +27,8 @@ HEAD = """# The paper as an index
 what it says, our code, and the tests that check it. What differs from the paper, and why, is in
 [fidelity](fidelity.md); its results beside ours are in [results](results.md). [A
 notebook](../examples/paper.ipynb) walks through it with equations, tensors and pictures.
-`python scripts/paper_index.py` makes this page from
-[paper.yaml](paper.yaml) and the `paper` marks of the tests.
+A name is a class or a function in the file that it links to. `python scripts/paper_index.py` makes
+this page from [paper.yaml](paper.yaml) and the `paper` marks of the tests.
 """
 
 Definition = ast.ClassDef | ast.FunctionDef
@@ -50,18 +51,22 @@ def find_code(name: str) -> str:
         if not (ROOT / name).is_file():
             raise SystemExit(f"docs/paper.yaml: there is no file {name}")
         return f"[`{name}`](../{name})"
-    found = [
-        (path.relative_to(ROOT), node.lineno)
-        for folder in SOURCES
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.name != "template.py"  # of vaswani check: its functions call these
-        for node in definitions(path)
-        if node.name == name
-    ]
-    if len(found) != 1:
-        raise SystemExit(f"docs/paper.yaml: '{name}' is defined {len(found)} times")
-    path, line = found[0]
-    return f"[`{name}`](../{path}#L{line})"
+    files = files_that_define(name)
+    if len(files) != 1:
+        raise SystemExit(f"docs/paper.yaml: '{name}' is defined {len(files)} times")
+    return f"[`{name}`](../{files[0].relative_to(ROOT)})"
+
+
+def files_that_define(name: str) -> list[Path]:
+    """The files with a class or function of that name, each as often as it defines one."""
+    files = []
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name == "template.py":  # of vaswani check: its functions call the others
+                continue
+            names = [definition.name for definition in definitions(path)]
+            files += [path] * names.count(name)
+    return files
 
 
 def marks(decorators: list[ast.expr]) -> Iterator[str]:
@@ -73,20 +78,24 @@ def marks(decorators: list[ast.expr]) -> Iterator[str]:
 
 def find_tests() -> dict[str, list[str]]:
     """Item of the paper → links to tests marked with it; pytestmark marks a whole file."""
-    found: dict[str, list[str]] = {}
+    links: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        name = path.relative_to(ROOT)
-        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-            if (
-                isinstance(statement, ast.Assign)
-                and ast.unparse(statement.targets[0]) == "pytestmark"
-            ):
-                for key in marks([statement.value]):
-                    found.setdefault(key, []).append(f"[{path.stem}](../{name})")
+        target = f"../{path.relative_to(ROOT)}"
+        for key in marks_of_file(path):
+            links.setdefault(key, []).append(f"[{path.stem}]({target})")
         for node in definitions(path):
             for key in marks(node.decorator_list):
-                found.setdefault(key, []).append(f"[{node.name}](../{name}#L{node.lineno})")
-    return found
+                links.setdefault(key, []).append(f"[{node.name}]({target})")
+    return links
+
+
+def marks_of_file(path: Path) -> Iterator[str]:
+    """The keys in ``pytestmark = pytest.mark.paper(…)``."""
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(statement, ast.Assign):
+            continue
+        if ast.unparse(statement.targets[0]) == "pytestmark":
+            yield from marks([statement.value])
 
 
 def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple[str, list[str]]:
