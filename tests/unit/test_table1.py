@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from vaswani import cli
 from vaswani.paper import table1
@@ -30,6 +31,13 @@ def test_multiplications_are_those_of_the_formula(n: int, d: int) -> None:
     }
     for layer in LAYERS:
         assert layer.formula.multiplications(n, d) <= counted(layer, n, d)
+
+
+@pytest.mark.parametrize("countable", [False, True])
+def test_a_layer_maps_a_sentence_to_one_of_its_shape(countable: bool) -> None:
+    sentence = torch.randn(1, 24, 16)
+    shapes = {layer.name: layer.make(16, countable)(sentence).shape for layer in LAYERS}
+    assert shapes == {layer.name: sentence.shape for layer in LAYERS}
 
 
 def test_only_recurrence_waits_for_each_word() -> None:

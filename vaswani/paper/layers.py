@@ -1,6 +1,7 @@
-"""The kinds of layers that Table 1 compares (section 4), with the formulas that it prints.
+"""The kinds of layers that Table 1 compares (section 4): each in torch, with the paper's formulas.
 
 Letters: n words, d width, k words that a convolution sees, r words that restricted attention sees.
+table1.py counts and times them. Torch is imported when a layer is made.
 """
 
 import math
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-#: of the convolution and of restricted attention, in all of Table 1 here
+#: k of the convolutions, and r of restricted attention
 K, R = 3, 16
 
 Function = Callable[..., Any]
@@ -45,14 +46,14 @@ class Layer:
 
 
 def self_attention(d: int, countable: bool) -> Function:
-    """The plugin's, with one head: heads change no number of multiplications."""
+    """The model's, with one head: the number of heads changes no number of multiplications."""
     from vaswani_transformer.attention import SelfAttention
     from vaswani_transformer.fast import use_fast_kernels
 
     layer = SelfAttention(d, 1)
     if not countable:
         use_fast_kernels(layer)
-    return lambda x, level=0: layer(x)[0]
+    return lambda x, level=0: layer(x)
 
 
 def restricted_attention(d: int, countable: bool) -> Function:
