@@ -1,4 +1,4 @@
-"""The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, the extras."""
+"""Packages the model in torch, the plugin of fairseq, and the command ``vaswani``."""
 
 import re
 import shutil
@@ -7,38 +7,44 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-#: what fairseq needs, except torchaudio, which it requires but imports only for speech
+#: what fairseq requires, without torchaudio, which it imports for speech alone
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "cython", "packaging", "regex", "sacrebleu", "scikit-learn"]
 FAIRSEQ_NEEDS += ["tqdm"]
 ROOT = Path(__file__).resolve().parent
 
 
-#: Markdown's images and links, whose text may hold brackets; HTML's images
+#: images and links of Markdown, whose text may contain brackets, and images of HTML
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"[^>]*>")
 
 
 def outside(text: str, folder: Path | None = None) -> str:
-    """A Markdown page for a place without the repository: what leads nowhere there becomes text.
+    """A Markdown page as it is read outside of the repository: without links to files of it.
+
+    A link that leads nowhere there becomes its text; an image is left out.
 
     Args:
-        folder: where the page will be, if any of the files that it names are there
+        text: the page
+        folder: where it will be; links to files that are there stay
     """
 
-    def kept(link: "re.Match[str]") -> str:
+    def replacement(link: "re.Match[str]") -> str:
         path = (link[3] or link[4]).partition("#")[0]
         if re.match("https?:", path) or (folder and (folder / path).exists()):
             return link[0]
-        return "" if link[1] or link[4] else link[2]
+        is_image = link[1] or link[4]
+        return "" if is_image else link[2]
 
-    return LINK.sub(kept, text)
+    return LINK.sub(replacement, text)
 
 
 class BuildWithConfigs(build_py):
-    """Puts experiments, documents and text into the package; in a checkout (and so in editable
-    mode) they are found beside it."""
+    """Copies experiments, documents and the demo's text into the package ``vaswani``.
+
+    In a checkout, and so in editable mode, they are beside the package.
+    """
 
     def run(self) -> None:
-        """As ever, then ``configs/`` as ``vaswani/configs/``, and documents and text likewise."""
+        """Build as usual; then copy ``configs/`` to ``vaswani/configs/``, the others likewise."""
         super().run()
         if self.editable_mode:
             return
@@ -88,9 +94,9 @@ setup(
         "vaswani.model_folder": ["*.j2"],
         "vaswani.planning": ["*.j2"],
     },
-    # fairseq is not required here: two distributions share its folder, and installing one beside
-    # the other breaks both. It is installed first, without its requirements; the two extras have
-    # those of fairseq-fixed 0.12.3.1, and of fairseq 0.12.2.
+    # fairseq is no requirement: the distributions fairseq and fairseq-fixed share a folder, and
+    # installing one beside the other breaks both. One is installed first, without its requirements;
+    # the extra "modern" has those of fairseq-fixed 0.12.3.1, "official" those of fairseq 0.12.2.
     install_requires=[],
     extras_require={
         "modern": [
@@ -101,10 +107,13 @@ setup(
             *FAIRSEQ_NEEDS,
         ],
         "official": [
-            *("hydra-core>=1.0.7,<1.1", "omegaconf<2.1", "torch<2.3", "numpy<1.24"),
+            "hydra-core>=1.0.7,<1.1",
+            "omegaconf<2.1",
+            "torch<2.3",
+            "numpy<1.24",
             *FAIRSEQ_NEEDS,
         ],
-        # all that a packed model needs to translate: nothing of it is compiled on installation
+        # all that a packed model needs to translate; none of it is compiled when it is installed
         "translate": [
             "torch>=2.2",
             "numpy",

@@ -1,7 +1,10 @@
-"""Label-smoothed cross entropy (section 5.4) as fairseq calls it; the formula is in loss.py.
+"""Label-smoothed cross entropy (section 5.4) as fairseq calls it.
 
-Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. Values are in
-nats inside and in bits in the logs.
+The formula is in vaswani_transformer/loss.py. What trains is one of its quicker forms, in fast/,
+which the model's decoder chooses; a model of another kind gets the formula itself.
+
+Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. The loss that
+fairseq gets is in nats, summed over tokens; in the logs it is in bits per token.
 """
 
 import math

@@ -1,7 +1,8 @@
 """The task ``vaswani_translation``: fairseq's translation with the paper's batch and beam search.
 
-The tokens that an update sees are measured when fairseq makes the batches of the training set
-(batch_size.py). The beam search is in search/; what a validation shows, in valid_bleu.py.
+When fairseq has made the batches of the training set, the mean tokens of an update are logged
+(batch_size.py). The beam search is vaswani_transformer/search/, which generator.py gives fairseq;
+what is refused, checks.py; the translations shown at each validation, valid_bleu.py.
 """
 
 import logging

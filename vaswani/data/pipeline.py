@@ -1,8 +1,8 @@
 """The stages of ``vaswani prepare``: raw → text → tok → codes → bpe → data-bin.
 
-A stage is a function of the job and of the place that it fills; it returns its report, a table: for
-every set, the pairs seen, kept, held out, and left out by reason. It runs again if what it depends
-on has changed: the stage before it, and the fields that :func:`stages_of` names beside it.
+A stage is a function that gets the job and the path that it is to write. It returns a report: for
+each set, the number of pairs read, kept, held out, and left out for each reason. It runs again if
+the stage before it has changed, or a field of the recipe that :func:`stages_of` names beside it.
 """
 
 import shutil
@@ -35,10 +35,10 @@ from vaswani.data.stage_report import say_what_was_made, show_dropped
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
 
 Pair = tuple[Path, Path]
-#: the share of a set that may be unknown; if it is larger, something is wrong
-MOSTLY_KNOWN = 0.1
-#: lines that show whether a text has spaces
-LOOKED_AT = 1000
+#: the share of a set's subwords that may be unknown without a warning
+MAX_UNKNOWN_SHARE = 0.1
+#: lines from which it is judged whether a text has spaces
+LINES_JUDGED = 1000
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Job:
     folder: Path
     #: number of processes
     workers: int
-    #: the files of each set; without archives
+    #: the files of each set; empty where they come from archives
     sources: dict[str, list[Pair]]
-    #: the parts of the manifest (``archives.Part``), by set; empty without archives
+    #: of each set, the parts of the manifest (``archives.Part``); empty without archives
     parts: dict[str, list[Any]] = field(default_factory=dict)
-    #: where archives are, or are downloaded to
+    #: the folder of archives, to which missing ones are downloaded
     archives: Path = Path("data/archives")
-    #: files that are read besides: "codes" and "dictionary" of other text, if they are not to be
-    #: made from this one; "recipe", "manifest"
+    #: other files that are read: "recipe", "manifest"; "codes" and "dictionary", if those of other
+    #: text are to be used
     read: dict[str, Path] = field(default_factory=dict)
 
     def pair(self, folder: Path, split: str) -> Pair:
@@ -71,11 +71,11 @@ class Job:
         return self.folder / SUBWORD_MODELS[self.recipe.subword].in_data
 
     def hash_of(self, what: str) -> str | None:
-        """The hash of a file that is read, if it is."""
+        """The hash of one of the other files; None if it is not read."""
         return sha256_of(self.read[what]) if what in self.read else None
 
     def source_key(self) -> str:
-        """What the job's input is recognised by."""
+        """A hash of the job's input, by which a later run knows it again."""
         if not self.parts:
             hashes = {
                 split: [[sha256_of(path) for path in pair] for pair in pairs]
@@ -88,10 +88,10 @@ class Job:
 
 
 class Stage(NamedTuple):
-    """A file or folder of data/NAME, its maker, and the fields of the recipe that it depends on.
+    """A file or folder of data/NAME, the function that makes it, and the fields it depends on.
 
-    These are fields, too: ``limits`` of pairs after the stage, ``codes_sha256`` and
-    ``dictionary_sha256`` of those made from other text.
+    Fields are those of the recipe, and ``limits``, those on the pairs after the stage;
+    ``codes_sha256`` and ``dictionary_sha256``, of files made from other text.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Stage(NamedTuple):
     fields: tuple[str, ...]
 
     def key(self, job: Job, before: str) -> str:
-        """What its output is recognised by; ``before`` is the key of the stage before it."""
+        """A hash of all that its output depends on; ``before`` is the key of the stage before."""
         if not self.fields:
             return key_of([before, self.name, None])
         known = {
@@ -138,11 +138,11 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
 
     Args:
         job: what to prepare
-        redo: the number of the stage from which on they run in any case
-        examples: how many of the pairs that were left out to show, for each reason
+        redo: the number of the first stage that runs in any case, and all stages after it do
+        examples: how many pairs that were left out to show for each reason
 
     Returns:
-        Whether there was anything to do.
+        Whether a stage has run.
     """
     key, ran, stages = job.source_key(), False, stages_of(job)
     for stage in stages[redo:]:
@@ -171,9 +171,9 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
 
 
 def write_recipe(job: Job, key: str) -> None:
-    """Write ``recipe.yaml``: how everything else was made, and what a perfect system would get.
+    """Write ``recipe.yaml``: how the data was made, and the BLEU that a perfect system would get.
 
-    That is measured if anything has changed: ``key`` is that of the last stage.
+    This BLEU is measured again if anything has changed: ``key`` is that of the last stage.
     """
     import yaml
 
@@ -256,8 +256,10 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
 
 
 def make_tokens(job: Job, out: Path) -> dict[str, Any]:
-    """Moses tokens, within the limits on words; the text as it is, if it is tokenised already, or
-    for SentencePiece."""
+    """Moses tokens, within the limits on words.
+
+    Text that is tokenised already, and text for SentencePiece, stays as it is.
+    """
     recipe, source = job.recipe, job.folder / "text"
     if recipe.text.tokeniser == "moses":
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
@@ -275,7 +277,7 @@ def make_tokens(job: Job, out: Path) -> dict[str, Any]:
 def warn_of_unspaced(pair: Pair) -> None:
     """Say what to do about text that Moses cannot split, judging by its first lines."""
     for path in pair:
-        if hardly_spaced(islice(text.read_lines(path), LOOKED_AT)):
+        if hardly_spaced(islice(text.read_lines(path), LINES_JUDGED)):
             print(
                 f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
                 f"with --subword {SENTENCEPIECE}, which needs none",
@@ -285,9 +287,10 @@ def warn_of_unspaced(pair: Pair) -> None:
 
 
 def make_codes(job: Job, out: Path) -> dict[str, Any]:
-    """The joint BPE, learned on the training text of both languages; or taken from other text.
+    """The joint BPE, or the joint model of SentencePiece; returns its size.
 
-    Of trees, it is that of the words. Or the joint model of SentencePiece.
+    It is learned on the training text of both languages, or taken from other text. With trees, BPE
+    is learned on the words alone.
     """
     recipe = job.recipe
     sources = job.pair(job.folder / "tok", "train")[: 1 if recipe.trees else 2]
@@ -311,9 +314,9 @@ def make_codes(job: Job, out: Path) -> dict[str, Any]:
 
 
 def make_bpe(job: Job, out: Path) -> dict[str, Any]:
-    """The BPE applied, within the limits on subwords; or SentencePiece's model.
+    """The text in subwords, by BPE or SentencePiece, within the limits on subwords.
 
-    With BPE-dropout, the training text is split several times, each time otherwise.
+    With BPE-dropout, the training text is split several times, differently each time.
     """
     recipe, limits = job.recipe, job.recipe.limits("bpe")
 
@@ -331,22 +334,22 @@ def make_bpe(job: Job, out: Path) -> dict[str, Any]:
 
 
 def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
-    """fairseq's binary form, with one dictionary; of trees, with one for each side.
+    """fairseq's binary form, with one dictionary; with trees, one for each side.
 
-    With SentencePiece the dictionary has all of its pieces, in its order.
+    With SentencePiece the dictionary has all of its pieces, in the model's order.
     """
     recipe, dictionary = job.recipe, job.read.get("dictionary")
     if recipe.subword == SENTENCEPIECE and not dictionary:
         from vaswani.data import pieces
 
-        dictionary = out.with_name("dict.txt")  # not one of the outputs: it vanishes
+        dictionary = out.with_name("dict.txt")  # no output: it is deleted with the folder
         pieces.write_dictionary(job.learned, dictionary)
     counts = binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
     for name, (unknown, total) in counts.items():
         if unknown:
             report[f"unknown in {name}"] = unknown
-        if unknown > total * MOSTLY_KNOWN:
+        if unknown > total * MAX_UNKNOWN_SHARE:
             print(
                 f"warning: {unknown:,} of the {total:,} subwords of {name} are unknown to the "
                 "dictionary of the training text: is it the same language and alphabet?",
@@ -358,7 +361,7 @@ def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
 def transform_each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], list[Callable[[], Work]]]
 ) -> dict[str, Any]:
-    """Run the work that ``make(set)`` lists over every set, one after another, under one bar."""
+    """Transform each set by each work that ``make(set)`` lists, in order, with one progress bar."""
     out.mkdir()
     counts = {}
     works = {split: make(split) for split in job.recipe.splits}
@@ -376,12 +379,12 @@ def transform_each_set(
 
 
 def count_pairs(pairs: Sequence[Pair]) -> int:
-    """The number of pairs in all files."""
+    """The number of pairs in all of these files."""
     return sum(text.count_lines(pair[0]) for pair in pairs)
 
 
 def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
-    """Raises UserError if a set has no pair left."""
+    """Raise UserError if a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
             share = job.recipe.valid_every
@@ -390,7 +393,7 @@ def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
 
 
 def check_not_blank(pair: Pair) -> None:
-    """Raises UserError if no pair has a sentence on both sides: a test set may have blank lines."""
+    """Raise UserError if no pair has a sentence on both sides: a test set may have blank lines."""
     sides = [text.read_lines(path) for path in pair]
     if not any(source.strip() and target.strip() for source, target in zip(*sides, strict=True)):
         raise UserError(

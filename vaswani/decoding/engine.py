@@ -1,8 +1,11 @@
-"""What searches for translations: batches of token ids and search options in, hypotheses out.
+"""Engines search for translations: they get batches of token ids and give hypotheses.
 
-There are three engines: a packed model in plain torch (``torch_engine.py``), the generator that a
-fairseq task builds, for runs (``fairseq_engine.py``), and CTranslate2 (``ctranslate2_engine.py``).
-An export to Hugging Face is compared by a fourth, ``vaswani/export/to_huggingface.py``.
+There are three: a packed model in plain torch (``torch_engine.py``), the generator that a fairseq
+task builds, for runs (``fairseq_engine.py``), and CTranslate2 (``ctranslate2_engine.py``). A
+fourth, in ``vaswani/export/to_huggingface.py``, serves to compare an export with its model.
+
+Log-probabilities and scores are in nats: logarithms to base e. ``generate`` prints them to base 2,
+as fairseq does.
 """
 
 import contextlib
@@ -31,9 +34,9 @@ class TokenHypothesis:
 
     #: the end of sentence may be left out
     tokens: list[int]
-    #: log-probability, divided by the length penalty
+    #: log-probability in nats, divided by the length penalty
     score: float
-    #: log-probability of each token [T]; empty if the engine does not give it
+    #: log-probability of each token [T] in nats; empty if the engine does not give it
     token_scores: list[float]
     #: for each token, the place of the source subword that it attends to most [T]; if requested
     attended: list[int] | None = None
@@ -45,14 +48,14 @@ BatchHypotheses = list[list[TokenHypothesis]]
 
 Search = Callable[..., Generator[BatchHypotheses, None, None]]
 """A search with fixed options: ``search(batches, progress)`` gives the hypotheses of each batch, in
-their order; best by length, shortest first. ``progress`` is called with the number of sentences
-translated since the last call."""
+the order of the batches. It is quickest if they are sorted by length, the shortest first.
+``progress`` is called with the number of sentences translated since its last call."""
 
 
 class Engine:
     """A model that is ready to search for translations."""
 
-    #: what a thread holds from making a search to the end of it
+    #: a thread holds it while it makes a search and while that runs
     lock: contextlib.AbstractContextManager[Any]
     #: the symbols of each side by their ids, as fairseq's Dictionary has them
     source: Any
@@ -64,42 +67,42 @@ class Engine:
     #: tokens per batch that suit the device
     batch_tokens: int
 
-    #: a search with these options; UserError or ConfigError for one that is invalid, or that this
-    #: engine lacks
+    #: makes a search with these options; raises UserError or ConfigError for an option that is
+    #: invalid, or that this engine does not have
     searcher: Callable[[SearchOptions], Search]
-    #: for each sentence, the log-probability of each subword of a given translation and of its end
+    #: for each sentence, the log-probability in nats of each subword of a translation, and of its
+    #: end
     log_probabilities: Callable[[Batch, list[list[str]]], list[list[float]]]
 
 
 def ignore(sentences: int) -> None:
-    """Progress that nobody wants to know about."""
+    """Report no progress."""
 
 
 def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
-    """The most tokens of a translation, with its end.
+    """The most tokens that a translation may have, its end included.
 
     Args:
         options: of the search
-        source: tokens of the longest source in the batch, with its end
-        longest: the most that the decoder takes
+        source: tokens of the longest source in the batch, its end included
+        longest: the most tokens that the decoder takes
     """
     return min(int(options.max_len_a * source + options.max_len_b), longest - 1) + 1
 
 
 # ---- with torch: one process, or several ---------------------------------------------------
 
-#: The longest batches go first, so that no process idles at the end, but only among this many: the
-#: results are kept until those of the shortest, which are wanted first, are there.
+#: So many batches are given out at a time, the longest first, so that no process is idle at the
+#: end. The results of the shortest are wanted first, and those of the others wait for them.
 BATCHES_AT_A_TIME = 500
 ADVICE = "give fewer --workers or a smaller --max-tokens"
 
 
 def search_processes(requested: int | None, on_cpu: bool) -> int:
-    """How many processes may translate: as requested, or one per thread that torch would use.
+    """How many processes may translate: as many as requested, or as torch would use threads.
 
-    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
-
-    On a GPU, one.
+    Torch uses one for each physical core available to this process, or ``OMP_NUM_THREADS``. On a
+    GPU there is one process.
     """
     import torch
 
@@ -112,7 +115,7 @@ def search_processes(requested: int | None, on_cpu: bool) -> int:
 def one_thread() -> Iterator[None]:
     """While the block runs, torch computes in one thread.
 
-    More would change the last digits of sums, and would hang in a forked process.
+    With more, sums would have other last digits, and a forked process would hang.
     """
     import torch
 
@@ -127,22 +130,22 @@ def one_thread() -> Iterator[None]:
 class ProcessEngine(Engine):
     """A model that searches batches with torch, in one process or in several forked from it.
 
-    These are forked when the model is ready: they start in milliseconds and share its weights. Each
-    batch is computed by one thread, whichever process takes it, so the results are those of a
+    They are forked when the model is ready: so they start in milliseconds and share its weights.
+    Each batch is computed by one thread, whichever process takes it, so the results are those of a
     single process, to the last digit.
 
     Args:
         model: in evaluation mode, prepared for decoding, on its device; it belongs to the engine,
             so nothing may write to its weights any more
-        name: of the file or folder that it is from, for messages
+        name: of the file or folder that the model is from, for messages
     """
 
-    #: the most that search, one thread each; None: only this process searches, with torch's
+    #: how many processes search, with one thread each; None: this process alone, with torch's
     #: threads, as suits a program that uses this as a library
     processes: int | None = None
-    #: of each engine: search options → a function that searches one batch, in this process
+    #: a subclass gives: search options → a function that searches one batch, in this process
     batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
-    #: of each engine: the model's, for a batch and the decoder's input [B, T]: [B, T, V]
+    #: a subclass gives: a batch and the decoder's input [B, T] → logits [B, T, V]
     logits: Callable[[Batch, Any], Any]
 
     def __init__(self, model: Any, name: str) -> None:
@@ -163,7 +166,7 @@ class ProcessEngine(Engine):
         return torch.tensor(rows, device=self.device)
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """As :meth:`Engine.log_probabilities`."""
+        """As ``Engine.log_probabilities``."""
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
@@ -179,7 +182,7 @@ class ProcessEngine(Engine):
         return [of_row[: len(row)].tolist() for of_row, row in zip(log_probs, rows, strict=True)]
 
     def searcher(self, options: SearchOptions) -> Search:
-        """As :meth:`Engine.searcher`."""
+        """As ``Engine.searcher``."""
         search = self.batch_searcher(options)
 
         def search_all(
