@@ -3,12 +3,16 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import setuptools
+import yaml
+
+from tests.mutants import run as mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +57,52 @@ def test_pip_brings_neither_fairseq_nor_torchaudio(monkeypatch):
     assert given["install_requires"] == []
     needs = [name for extra in given["extras_require"].values() for name in extra]
     assert not [name for name in needs if name.startswith(("torchaudio", "fairseq"))]
+
+
+def test_the_workflows_run_what_is_there():
+    """Each ``make`` has its target, in ci.yml and weekly.yml; the planted bugs are tried weekly."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+        commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+        named = {command.split()[1] for command in commands if command.startswith("make ")}
+        if "${{" in named:
+            named = set(jobs[path.stem]["strategy"]["matrix"]["target"])
+        asked[path.stem] = named
+    assert asked["ci"] == {"check", "test", "test-processors"} <= targets
+    assert "mutants" in asked["weekly"] <= targets
+
+
+def test_an_issue_begins_with_a_form():
+    """GitHub shows a form only if it can be read: each field has a name of its own and a label."""
+    for name in ("bug", "question"):
+        text = (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text(encoding="utf-8")
+        form = yaml.safe_load(text)
+        fields = [field for field in form["body"] if field["type"] != "markdown"]
+        assert form["name"] and form["description"]
+        assert len({field["id"] for field in fields}) == len(fields)
+        assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_the_first_change_in_contributing_goes_to_red_and_back_to_green(tmp_path):
+    """Its lines, but for the clone, the environment and what is a contributor's own."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    green, change, red, back = (line.partition("  #")[0].strip() for line in lines[2:6])
+    place = mutants.copy_sources(tmp_path / "sources")
+    variables = mutants.environment(place)
+
+    def passes(command: str) -> bool:
+        assert command.startswith("python -m pytest ")
+        done = subprocess.run(
+            [sys.executable, *command.split()[1:]], cwd=place, env=variables, capture_output=True
+        )
+        assert done.returncode in (0, 1), done.stdout
+        return done.returncode == 0
+
+    subprocess.run(change, shell=True, cwd=place, check=True)
+    assert not passes(red)
+    file = back.removeprefix("git checkout ")
+    shutil.copy(ROOT / file, place / file)
+    assert passes(green)
