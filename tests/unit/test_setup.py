@@ -85,6 +85,7 @@ def test_an_issue_begins_with_a_form():
         assert all(field["attributes"]["label"] for field in fields)
 
 
+@pytest.mark.slow
 def test_the_first_change_in_contributing_goes_to_red_and_back_to_green(tmp_path):
     """Its lines, but for the clone, the environment and what is a contributor's own."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
