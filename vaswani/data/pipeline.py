@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,14 +30,12 @@ from vaswani.data.pairs import (
     transform,
 )
 from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
-from vaswani.data.stage_report import say_what_was_made, show_dropped
-from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
+from vaswani.data.stage_report import say_what_was_made, show_dropped, warn_of_unspaced
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 
 Pair = tuple[Path, Path]
 #: the share of a set's subwords that may be unknown without a warning
 MAX_UNKNOWN_SHARE = 0.1
-#: lines from which it is judged whether a text has spaces
-LINES_JUDGED = 1000
 
 
 @dataclass(frozen=True)
@@ -272,18 +269,6 @@ def make_tokens(job: Job, out: Path) -> dict[str, Any]:
         return [partial(tokenising_work, how, split, limits.get(split), (first, second))]
 
     return transform_each_set(job, source, out, "tokenise", make)
-
-
-def warn_of_unspaced(pair: Pair) -> None:
-    """Say what to do about text that Moses cannot split, judging by its first lines."""
-    for path in pair:
-        if hardly_spaced(islice(text.read_lines(path), LINES_JUDGED)):
-            print(
-                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
-                f"with --subword {SENTENCEPIECE}, which needs none",
-                file=sys.stderr,
-            )
-            return
 
 
 def make_codes(job: Job, out: Path) -> dict[str, Any]:

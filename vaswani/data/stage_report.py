@@ -1,13 +1,19 @@
-"""What ``vaswani prepare`` says of a finished stage."""
+"""What ``vaswani prepare`` says of a stage."""
 
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.environment import peak_megabytes
 from vaswani.data.pairs import Report
 from vaswani.data.recipe import Recipe
+from vaswani.data.text import read_lines
+from vaswani.data.text_recipe import SENTENCEPIECE, hardly_spaced
 from vaswani.experiment.find import DOCS
+
+#: lines from which it is judged whether a text has spaces
+LINES_JUDGED = 1000
 
 
 def say_what_was_made(recipe: Recipe, made: Path, report: dict[str, Any], seconds: float) -> None:
@@ -40,3 +46,15 @@ def show_dropped(name: str, dropped: dict[str, Any], examples: int) -> None:
     for reason, shown in dropped.items():
         for place, source, target in shown[:examples]:
             print(f"{name}, {reason}: {place}\n    {source}\n    {target}")
+
+
+def warn_of_unspaced(pair: tuple[Path, Path]) -> None:
+    """Say what to do about text that Moses cannot split, judging by its first lines."""
+    for path in pair:
+        if hardly_spaced(islice(read_lines(path), LINES_JUDGED)):
+            print(
+                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
+                f"with --subword {SENTENCEPIECE}, which needs none",
+                file=sys.stderr,
+            )
+            return
