@@ -35,8 +35,8 @@ from vaswani.data.recipe import (
     find_recipe,
     outputs_of,
     recipe_from,
-    shared_vocabulary,
 )
+from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import (
     DEMO_TEXT,

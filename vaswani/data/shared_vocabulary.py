@@ -1,0 +1,128 @@
+"""Text prepared as other text was (``--like``).
+
+A trained model knows only the subwords of its own codes and dictionary. A second test set, or text
+to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json, read_sums, sha256_of
+from vaswani.data.recipe import (
+    Recipe,
+    check_prepared,
+    find_subword_model,
+    recipe_from,
+    recipe_in,
+)
+from vaswani.data.text import SPLITS
+from vaswani.data.text_recipe import (
+    SENTENCEPIECE,
+    SUBWORD_MODELS,
+    TextRecipe,
+    read_section,
+)
+from vaswani.experiment.find import find_run, first_data_bin, read_yaml
+
+
+@dataclass(frozen=True)
+class SharedVocabulary:
+    """Codes and dictionary in a folder of prepared text or a packed model, and its recipe."""
+
+    folder: Path
+    recipe: Recipe
+    #: codes (or SentencePiece's model), and the one dictionary of both languages
+    files: tuple[Path, Path]
+
+    def recipe_for(self, own: dict[str, Any], name: str) -> Recipe:
+        """The recipe applied to other text, with changes from the arguments ``own``.
+
+        Raises:
+            UserError: the arguments contradict it, or name no text.
+        """
+        before = self.recipe
+        if own.get("bpe") or own.get("subword") not in (None, before.subword):
+            raise UserError(
+                f"--bpe and --subword exclude --like {name}: its text was split by "
+                f"{before.subword}, with the codes in {self.folder}"
+            )
+        of_the_text = dict.fromkeys(
+            [
+                *[*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"],
+                *["bpe_dropout", "copies"],
+            ]
+        )
+        table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
+        return recipe_from(table, f"{self.folder}, with the options")
+
+
+def shared_vocabulary(name: str) -> SharedVocabulary:
+    """What the text in a folder or a data-bin, of a run or a model, was split and numbered with.
+
+    Raises:
+        UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
+    """
+    if (Path(name) / "config.json").is_file():
+        return in_model(Path(name))
+    folder = next((f for f in (Path(name), Path(name).parent) if (f / "data-bin").is_dir()), None)
+    if folder is None:
+        folder = folder_of_run(name)
+    kind, codes = find_subword_model(folder)
+    recipe = recipe_in(folder)
+    dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
+    if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:
+        raise UserError(
+            f"--like {name} needs what 'vaswani prepare' made, but {folder} has no recipe.yaml, no "
+            f"{SUBWORD_MODELS[kind].title}, or not one dictionary for both languages"
+        )
+    check_prepared(folder, [codes, *dictionaries])
+    if kind == SENTENCEPIECE:
+        from vaswani.data.pieces import check_dictionary
+
+        check_dictionary(codes, dictionaries[0])
+    return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
+
+
+def in_model(folder: Path) -> SharedVocabulary:
+    """The codes and the dictionary of a packed model, and the recipe of its text.
+
+    Raises:
+        UserError: the folder is damaged, words are not split, or the dictionaries differ.
+    """
+    where = folder / "config.json"
+    text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
+    if not text.bpe:
+        raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
+    names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
+    hashes = [sha256_of(folder / name) for name in names]
+    sums = read_sums(folder / "SHA256SUMS")
+    if hashes != [sums.get(name) for name in names]:
+        raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
+    if hashes[1] != hashes[2]:
+        raise UserError(f"--like {folder} needs one dictionary for both languages")
+    recipe = Recipe(
+        *text.langs,
+        normalise=text.normalise,
+        subword=text.bpe,
+        tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
+        split_hyphens=text.split_hyphens,
+        straight_test_apostrophes=text.straight_apostrophes,
+    )
+    return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
+
+
+def folder_of_run(name: str) -> Path:
+    """The folder of the text that a run was trained on.
+
+    Raises:
+        UserError: there is no such run, or its dictionary is not the one of before.
+    """
+    run = find_run(name)
+    data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
+    before = read_json(run / "env.json").get("data", {}).get("sha256", {})
+    for path in sorted(data.glob("dict.*.txt")):
+        if before.get(path.name, "") not in ("", sha256_of(path)):
+            raise UserError(f"{path} is no longer the dictionary that {run} was trained with")
+    return data.parent
