@@ -1,171 +1,278 @@
-"""Does this checkout still compute what COMMIT computed?  python scripts/same_as.py COMMIT
+"""Does this checkout still do what COMMIT did?  python scripts/same_as.py COMMIT [--keep FOLDER]
 
-Runs both in the current environment, beside each other in a temporary folder (about three minutes
-on two cores), and compares:
+Runs the commands of ``same_as_steps.py`` with both, beside each other in a temporary folder (five
+minutes on two cores), and compares:
 
-- `prepare`: the demo, and 3,000 of its pairs with BPE and with SentencePiece: text, subwords, codes
-  and binarised data, byte by byte
-- `train`: 20 updates of the demo's model, and the same in two runs of 10: every parameter and every
-  value of the optimizer's state, bit by bit
-- `generate` from that training; `translate --scores` with the model in examples/demo_en_de
-- `pack`, and `export` to its three targets: every file but cards and reports
+- every command: its exit code, and what it printed
+- every file that the commands made: text, subwords, codes, data-bins, translations, packed models,
+  exports and pictures byte by byte; checkpoints value by value, bit by bit, with the configuration
+  in them; YAML, JSON, model cards and logs of decoding as text
+- a training of 20 updates with one of 10 and 10, which has to be the same
 
-Exit status 1 if anything differs. Differences that a change intends are named in its commit.
+Left out is what differs between two runs of one program: times and speeds (keys of JSON, words of
+printed lines: ``TIMES`` and ``VOLATILE``), the path of the folder and of the source tree, the
+commit, process numbers, and hashes of files that hold such things. Exit status 1 if anything
+differs. Differences that a change intends are named in its commit.
 """
 
 import argparse
+import difflib
+import hashlib
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
-PAIRS = {"train": (0, 2400), "valid": (2400, 2700), "test": (2700, 3000)}
-#: reports of what was done, with times, versions and paths
-REPORTS = {".json", ".jsonl", ".log", ".md", ".yaml", ".lock", ".png"}
-NOT_COMPARED = {"SHA256SUMS"}  # of reports too
-LANGUAGES = ["--source-lang", "en", "--target-lang", "de"]
+STEPS = Path(__file__).with_name("same_as_steps.py")
+OUTPUTS = "outputs"
+#: keys of JSON, without a prefix such as ``train_``, whose values are times, speeds or hashes
+TIMES = ("time", "seconds", "wall", "wps", "ups", "gb_free", "commit", "load", "date")
+#: what a command prints of them
+VOLATILE = [
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*"), "TIME"),
+    (re.compile(r"\b\d+:\d\d(:\d\d)?\b left"), "TIME left"),
+    (re.compile(r"\b[\d.,]+ (s|min|ms)\b"), "TIME"),
+    (re.compile(r"\bwps [\d,.]+|[\d,]+ pairs/s; largest process \d+ MB"), "SPEED"),
+    (re.compile(r"\bprocess \d+ on \S+"), "PROCESS"),
+    (re.compile(r"(?<=at )0x[0-9a-f]+"), "ADDRESS"),
+]
+HASH = re.compile(r"\b[0-9a-f]{64}\b")
+#: lists of what happened when, with other libraries' words, and files of locks
+NOT_COMPARED = {"train.log", "lock", ".lock"}
+TEXT = {".json", ".jsonl", ".yaml", ".md", ".html", ".out", ".err", ".code", ".log", ""}
+#: entries of a checkpoint's ``extra_state`` that measure time
+TIMED = ("metrics", "previous_training_time")
+#: lines of a difference that are shown
+SHOWN = 6
 
 
-def commands(root: Path) -> list[list[str]]:
-    """What each side runs, in this order; ``root`` is its source tree."""
-    model = str(root / "examples/demo_en_de")
-    parts = [f"--{part}=text/{part}" for part in PAIRS]
-    train = ["train", "demo_en_de", "checkpoint.save_interval_updates=10"]
-    export = ["export", model, "--text", "text/test.en", "--reference", "text/test.de"]
-    return [
-        ["prepare", "demo_en_de"],
-        ["prepare", *LANGUAGES, *parts, "--bpe", "500", "--out", "data/bpe"],
-        [
-            *["prepare", *LANGUAGES, *parts, "--bpe", "500", "--out", "data/sentencepiece"],
-            *["--subword", "sentencepiece"],
-        ],
-        [*train, "run=whole", "optimization.max_update=20"],
-        [*train, "run=parts", "optimization.max_update=10"],
-        [*train, "run=parts", "optimization.max_update=20"],
-        ["generate", "runs/whole", "--subset", "valid", "--max-len-b", "5"],
-        ["pack", "runs/whole"],
-        ["translate", model, "text/test.en", "--scores", "--output", "translated"],
-        [*export, "--to", "ctranslate2", "--out", "exports/ctranslate2"],
-        [*export, "--to", "fairseq", "--out", "exports/fairseq"],
-        [*export, "--to", "huggingface", "--out", "exports/huggingface"],
-    ]
+@dataclass
+class Side:
+    """One source tree, the folder that its commands ran in, and the files that they made there."""
+
+    root: Path
+    work: Path
+
+    def run(self) -> None:
+        """Run all commands; ``work.log`` has what is printed beside their own output."""
+        self.work.mkdir()
+        environment = dict(os.environ, PYTHONPATH=str(self.root), OMP_NUM_THREADS="1")
+        with open(f"{self.work}.log", "w") as log:
+            line = [sys.executable, str(STEPS), OUTPUTS]
+            subprocess.run(line, cwd=self.work, env=environment, stdout=log, stderr=log, check=True)
+
+    def files(self) -> dict[str, Path]:
+        """The files to compare, by their path in the folder."""
+        paths = sorted(path for path in self.work.rglob("*") if path.is_file())
+        return {
+            str(path.relative_to(self.work)): path
+            for path in paths
+            if path.name not in NOT_COMPARED and "__pycache__" not in path.parts
+        }
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 → the name of the file that has it."""
+        return {
+            hashlib.sha256(path.read_bytes()).hexdigest(): name
+            for name, path in self.files().items()
+        }
 
 
-def run(root: Path, work: Path) -> None:
-    """Run all commands of one side in ``work``; its output is in ``work.log``."""
-    work.mkdir()
-    environment = dict(os.environ, PYTHONPATH=str(root), OMP_NUM_THREADS="1")
-    with open(f"{work}.log", "w") as log:
-        for command in commands(root):
-            print(f"$ vaswani {' '.join(command)}", file=log, flush=True)
-            line = [sys.executable, "-m", "vaswani", *command]
-            subprocess.run(line, cwd=work, env=environment, stdout=log, stderr=log, check=True)
-            if command == ["prepare", "demo_en_de"]:
-                take_pairs(work)
+class Comparison:
+    """The comparison of two sides.
 
+    Args:
+        here: this checkout
+        there: the commit's
+    """
 
-def take_pairs(work: Path) -> None:
-    """Write the pairs of the small data sets: the first of the demo's training text."""
-    (work / "text").mkdir()
-    for language in ("en", "de"):
-        lines = (work / f"data/demo_en_de/text/train.{language}").read_bytes().splitlines(True)
-        for part, (start, end) in PAIRS.items():
-            (work / f"text/{part}.{language}").write_bytes(b"".join(lines[start:end]))
+    def __init__(self, here: Side, there: Side) -> None:
+        self.here = here
+        self.there = there
+        self.hashes = {side.work: side.hashes() for side in (here, there)}
 
+    def differences(self) -> Iterator[str]:
+        """Each file that differs or is on one side only, with its first lines that differ."""
+        ours = self.here.files()
+        theirs = self.there.files()
+        for name in sorted(ours.keys() | theirs.keys()):
+            if name not in theirs:
+                yield f"only here: {name}"
+            elif name not in ours:
+                yield f"only there: {name}"
+            else:
+                yield from self.difference(name, ours[name], theirs[name])
+        whole = ours["runs/whole/checkpoints/checkpoint_last.pt"]
+        parts = ours["runs/parts/checkpoints/checkpoint_last.pt"]
+        for entry in ("model", "last_optimizer_state"):
+            if list(differing_values(state(whole)[entry], state(parts)[entry])):
+                yield f"resumed and uninterrupted training differ here: {entry}"
 
-def compared(work: Path) -> dict[str, Path]:
-    """The files to compare, by their path in ``work``."""
-    return {
-        str(path.relative_to(work)): path
-        for path in sorted(work.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(work).parts)
-        and (path.suffix not in REPORTS or "exports" in path.parts)
-        and path.suffix != ".md"
-        and path.name not in NOT_COMPARED
-    }
-
-
-def tensors(value: object, name: str = "") -> Iterator[tuple]:
-    """The tensors and numbers in a checkpoint's dictionaries and lists, each with its path."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from tensors(inner, f"{name}/{key}")
-    elif isinstance(value, (list, tuple)):
-        for index, inner in enumerate(value):
-            yield from tensors(inner, f"{name}/{index}")
-    elif isinstance(value, (torch.Tensor, int, float, str)):
-        yield name, value
-
-
-def state(path: Path) -> dict[str, object]:
-    """What a checkpoint says of the parameters and of the optimizer."""
-    content = torch.load(path, map_location="cpu", weights_only=False)
-    return dict(tensors([content["model"], content.get("last_optimizer_state")]))
-
-
-def same(one: Path, other: Path) -> bool:
-    """Whether two files agree: checkpoints in their state, others in every byte."""
-    if one.read_bytes() == other.read_bytes():
-        return True
-    if one.suffix != ".pt":
-        return False
-    first, second = state(one), state(other)
-    return first.keys() == second.keys() and all(
-        torch.equal(value, second[name])
-        if isinstance(value, torch.Tensor)
-        else value == second[name]
-        for name, value in first.items()
-    )
-
-
-def differences(here: Path, there: Path) -> Iterator[str]:
-    """One line for each file that differs or is on one side only, and for an inexact resume."""
-    ours, theirs = compared(here), compared(there)
-    for name in sorted(ours.keys() | theirs.keys()):
-        if name not in theirs:
-            yield f"only here: {name}"
-        elif name not in ours:
-            yield f"only there: {name}"
-        elif not same(ours[name], theirs[name]):
+    def difference(self, name: str, ours: Path, theirs: Path) -> Iterator[str]:
+        """What is different between two files of one name; nothing if they agree."""
+        if ours.read_bytes() == theirs.read_bytes():
+            return
+        if ours.suffix == ".pt":
+            values = list(
+                differing_values(
+                    self.plain(state(ours), self.here), self.plain(state(theirs), self.there)
+                )
+            )
+            if values:
+                yield f"differs: {name}: {', '.join(values[:SHOWN])}"
+            return
+        if ours.suffix not in TEXT and ours.name != "SHA256SUMS":
             yield f"differs: {name}"
-    whole, parts = (
-        here / f"runs/{run}/checkpoints/checkpoint_last.pt" for run in ("whole", "parts")
+            return
+        before = self.text(theirs, self.there).splitlines()
+        now = self.text(ours, self.here).splitlines()
+        changed = [
+            line
+            for line in difflib.unified_diff(before, now, lineterm="", n=0)
+            if not line.startswith(("---", "+++", "@@"))
+        ]
+        if changed:
+            command = self.command(ours)
+            yield "\n    ".join([f"differs: {name}{command}", *(x[:200] for x in changed[:SHOWN])])
+
+    def command(self, path: Path) -> str:
+        """For what a command printed, its command line."""
+        line = path.with_suffix(".code")
+        if path.parent.name != OUTPUTS or not line.is_file():
+            return ""
+        return f" ({line.read_text(errors='replace').splitlines()[0]})"
+
+    def text(self, path: Path, side: Side) -> str:
+        """A file as text, without what differs between two runs of one program."""
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        if path.suffix == ".json":
+            text = json.dumps(self.plain(json.loads(text), side), indent=1)
+        elif path.suffix == ".jsonl":
+            rows = [self.plain(json.loads(line), side) for line in text.splitlines()]
+            text = "\n".join(json.dumps(row) for row in rows)
+        return self.words(text, side)
+
+    def plain(self, value: Any, side: Side) -> Any:
+        """A value of JSON or of a checkpoint, without times, paths and hashes that follow them."""
+        if isinstance(value, dict):
+            if "checkpoint" in value and "key" in value:  # a hash of the file, too, times included
+                value = {**value, "key": "KEY"}
+            return {
+                key: "TIME" if is_time(key) else self.plain(inner, side)
+                for key, inner in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self.plain(inner, side) for inner in value]
+        if isinstance(value, int) and value > 10**17:  # a file's time, in nanoseconds
+            return "TIME"
+        return self.words(value, side) if isinstance(value, str) else value
+
+    def words(self, text: str, side: Side) -> str:
+        """Words of a file or of the terminal: see ``plain``."""
+        for path, name in ((side.work, "WORK"), (side.root, "ROOT")):
+            text = text.replace(str(path), name)
+        for pattern, name in VOLATILE:
+            text = pattern.sub(name, text)
+        names = self.hashes[side.work]
+        return HASH.sub(lambda match: names.get(match[0], match[0]), text)
+
+
+def is_time(key: object) -> bool:
+    """Whether a key of JSON names a time, a speed or the like."""
+    return isinstance(key, str) and re.sub("^(train_|valid_|cum_)*", "", key) in TIMES
+
+
+def state(path: Path) -> dict[str, Any]:
+    """A checkpoint without the times in it; its parts as dictionaries and lists."""
+    content = torch.load(path, map_location="cpu", weights_only=False)
+    extra = content.get("extra_state") or {}
+    content["extra_state"] = {key: extra[key] for key in extra if key not in TIMED}
+    return {key: as_table(value) for key, value in content.items()}
+
+
+def as_table(value: Any) -> Any:
+    """A value in which every Namespace and configuration is a dictionary."""
+    if isinstance(value, DictConfig):
+        return as_table(OmegaConf.to_container(value))
+    if isinstance(value, Namespace):
+        return as_table(vars(value))
+    if isinstance(value, dict):
+        return {key: as_table(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_table(inner) for inner in value]
+    return value
+
+
+def differing_values(one: Any, other: Any, name: str = "") -> Iterator[str]:
+    """The paths of values that differ between two tables."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        if list(one) != list(other) and set(one) == set(other):
+            yield f"{name}: the order of keys"
+        for key in [*one, *(key for key in other if key not in one)]:
+            if key in one and key in other:
+                yield from differing_values(one[key], other[key], f"{name}/{key}")
+            else:
+                yield f"{name}/{key} (only {'here' if key in one else 'there'})"
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, (mine, yours) in enumerate(zip(one, other, strict=True)):
+            yield from differing_values(mine, yours, f"{name}/{number}")
+    elif isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.dtype != other.dtype or not torch.equal(one, other):
+            yield name
+    elif repr(one) != repr(other):
+        yield f"{name} ({str(other)[:60]} there, {str(one)[:60]} here)"
+
+
+def compare(commit: str, folder: Path) -> int:
+    """Run both sides in a folder, and print what differs."""
+    source = folder / "source"
+    source.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
+    here = Side(ROOT, folder / "here")
+    there = Side(source, folder / "there")
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(side.run) for side in (here, there)]
+    for side, run in zip((here, there), runs, strict=True):
+        if run.exception():
+            print(Path(f"{side.work}.log").read_text()[-2000:], file=sys.stderr)
+            print(f"same_as: {side.work.name}: {run.exception()}", file=sys.stderr)
+            return 1
+    differences = list(Comparison(here, there).differences())
+    for difference in differences:
+        print(difference)
+    codes = len(list((here.work / OUTPUTS).glob("*.code")))
+    print(
+        f"{codes} commands and {len(here.files())} files compared with {commit}: "
+        f"{len(differences)} differences"
     )
-    if not same(whole, parts):
-        yield "resumed and uninterrupted training differ here"
+    return 1 if differences else 0
 
 
 def main() -> int:
-    """Run both sides, and print what differs."""
+    """Compare in a temporary folder, or in one that is kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("commit", metavar="COMMIT")
-    commit = parser.parse_args().commit
-    with tempfile.TemporaryDirectory(prefix="same_as-") as folder:
-        there, here = Path(folder) / "there", Path(folder) / "here"
-        source = Path(folder) / "source"
-        source.mkdir()
-        archive = subprocess.run(
-            ["git", "archive", commit], cwd=ROOT, check=True, capture_output=True
-        )
-        subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
-        with ThreadPoolExecutor(2) as threads:
-            sides = [threads.submit(run, ROOT, here), threads.submit(run, source, there)]
-        for side, work in zip(sides, (here, there), strict=True):
-            if side.exception():
-                print(Path(f"{work}.log").read_text()[-2000:], file=sys.stderr)
-                print(f"same_as: a command failed {work.name}: {side.exception()}", file=sys.stderr)
-                return 1
-        found = list(differences(here, there))
-        count = len(compared(here))
-    print("\n".join([*found, f"{count} files compared with {commit}: {len(found)} differences"]))
-    return 1 if found else 0
+    parser.add_argument("--keep", metavar="FOLDER", help="run there, and leave it all")
+    options = parser.parse_args()
+    if options.keep:
+        folder = Path(options.keep).resolve()
+        folder.mkdir(parents=True)
+        return compare(options.commit, folder)
+    with tempfile.TemporaryDirectory(prefix="same_as-") as folder_name:
+        return compare(options.commit, Path(folder_name))
 
 
 if __name__ == "__main__":
