@@ -29,7 +29,13 @@ from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE, find_subword_model
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
-from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_files, data_folder
+from vaswani.decoding.batch_decoder import (
+    BatchDecoder,
+    Translated,
+    data_files,
+    data_folder,
+    data_of_run,
+)
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.checkpoints import find_checkpoint
@@ -178,7 +184,7 @@ def generation_config(
         UserError, ConfigError: an invalid option.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import with_defaults
+    from vaswani.experiment.fairseq_config import complete, with_defaults
 
     load_plugin()
     from transformer_plugin.compat.scope import is_plugin_model
@@ -210,12 +216,13 @@ def generation_config(
         },
     )
     kind, _ = find_subword_model(data_folder(config))
-    config.common_eval.post_process = SUBWORD_MODELS[kind].remove
-    if search.max_tokens is None:
-        config.dataset.max_tokens = (
-            search_options.CPU_BATCH if on_cpu(config) else search_options.GPU_BATCH
-        )
-    return config, search
+    batch = search_options.CPU_BATCH if on_cpu(config) else search_options.GPU_BATCH
+    additions: dict[str, dict[str, Any]] = {
+        "common_eval": {"post_process": SUBWORD_MODELS[kind].remove},
+        "dataset": {"max_tokens": search.max_tokens or batch},
+        **data_of_run(config.task).options,
+    }
+    return complete(config, additions), search
 
 
 def decoding_task(options: Options, trained: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    from vaswani.experiment.fairseq_config import experiment_config
+    from vaswani.experiment.fairseq_config import complete, experiment_config
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
@@ -73,8 +73,8 @@ def run(options: Options) -> int:
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
     folder = run_record.run_folder(config, name, path)
-    config.checkpoint.save_dir = str(folder / "checkpoints")
-    remarks = data_bin.fill_in_data_options(config)
+    config, remarks = data_bin.with_data_options(config)
+    config = complete(config, {"checkpoint": {"save_dir": str(folder / "checkpoints")}})
     data = data_bin.fingerprint(config)
     place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:
@@ -163,19 +163,18 @@ def start_rank(
 ) -> None:
     """Start this rank of fairseq's training; ``decision`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
-    from omegaconf import OmegaConf
     from torch.multiprocessing.spawn import ProcessException
 
-    config.common.log_format = "json"
-    config.distributed_training.update(place.section)
-    # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
-    OmegaConf.set_struct(config, True)
+    from vaswani.experiment.fairseq_config import complete, writable
+
+    additions = {"common": {"log_format": "json"}, "distributed_training": place.section}
+    config = complete(config, additions)
     if place.world_size == 1:
         train_process(config, data, str(folder), decision)
         return
     try:
         distributed_utils.call_main(
-            config, train_process, data=data, folder=str(folder), decision=decision
+            writable(config), train_process, data=data, folder=str(folder), decision=decision
         )
     except ProcessException as failure:
         raise launch.error_of_process(failure) from None
@@ -194,6 +193,7 @@ def train_process(
         ConfigError: a machine has different data or a different folder.
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
+    from vaswani.experiment.fairseq_config import complete
 
     signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
@@ -204,11 +204,11 @@ def train_process(
         return
     sees_run = decision.resumes == run_record.has_checkpoints(run)
     launch.check_agreement(rank, sees_run, data["sha256"], run)
+    start: dict[str, Any] = {"restore_file": decision.restore_file}
+    start.update(dict.fromkeys(decision.done, False))
     if config.checkpoint.restore_file != decision.restore_file:
-        # the run's own is taken whole
-        config.checkpoint.update(dict.fromkeys(run_record.RESETS, False))
-    config.checkpoint.update(dict.fromkeys(decision.done, False))
-    config.checkpoint.restore_file = decision.restore_file
+        start.update(dict.fromkeys(run_record.RESETS, False))  # the run's own is taken whole
+    config = complete(config, {"checkpoint": start})
     if rank:
         run.mkdir(parents=True, exist_ok=True)
         with signals.StopRequest() as request:

@@ -5,6 +5,7 @@ a token beyond the dictionary fails in the middle of training, on a GPU without 
 """
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
+from vaswani.experiment.fairseq_config import complete
 from vaswani.experiment.find import CONFIGS, first_data_bin
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
@@ -30,26 +32,48 @@ def pairs_in(folder: Path) -> list[tuple[str, str]]:
     return [(source, target) for source, target in dict.fromkeys(pairs)]
 
 
-def fill_in_data_options(config: Any) -> list[str]:
-    """Fill in what an experiment does not say of its data, once the data are checked for training.
+class DataBin(NamedTuple):
+    """The (first) data-bin of a task, and the languages that are read there."""
+
+    folder: Path
+    source: str
+    target: str
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source, then target."""
+        return self.source, self.target
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """What a configuration says of it."""
+        return {"task": {"source_lang": self.source, "target_lang": self.target}}
+
+
+def with_data_options(config: Any) -> tuple[Any, list[str]]:
+    """The configuration with what an experiment need not say of its data, which are checked.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
 
     Returns:
-        What is left out of training and of validation, as sentences to show.
+        The configuration; what is left out of training and of validation, as sentences to show.
 
     Raises:
         UserError: something is missing, empty, damaged or does not fit the model.
     """
-    folder = fill_in_languages(config.task)
-    check_dictionaries(config, folder)
-    remarks = leave_out_long(config, folder, config.dataset.train_subset, "training")
+    data = data_bin_of(config.task)
+    config = complete(config, data.options)
+    check_dictionaries(config, data.folder)
+    remarks = left_out(config, data, config.dataset.train_subset, "training")
     if config.dataset.disable_validation:
-        return remarks
+        return config, remarks
+    of_validation: list[str] = []
     for split in config.dataset.valid_subset.split(","):
-        remarks += leave_out_long(config, folder, split, "validation")
-    return remarks
+        of_validation += left_out(config, data, split, "validation")
+    if of_validation:
+        config = complete(config, {"dataset": {"skip_invalid_size_inputs_valid_test": True}})
+    return config, remarks + of_validation
 
 
 def prepare_command(folder: Path) -> str:
@@ -59,8 +83,8 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if known else "vaswani prepare"
 
 
-def fill_in_languages(task: Any, advice: str = "") -> Path:
-    """The (first) data-bin folder of a task; the languages are filled in where not given.
+def data_bin_of(task: Mapping[str, Any], advice: str = "") -> DataBin:
+    """The data of a task; the languages are those that were binarised, where it names none.
 
     Args:
         task: an experiment's, or a run's
@@ -74,13 +98,14 @@ def fill_in_languages(task: Any, advice: str = "") -> Path:
     if not pairs:
         advice = advice or f"make it with '{prepare_command(folder)}'"
         raise UserError(f"task.data: there is no binarised text in {folder}: {advice}")
-    if not task.get("source_lang") or not task.get("target_lang"):
-        task.source_lang, task.target_lang = pairs[0]
-    source, target = task.source_lang, task.target_lang
+    source = task.get("source_lang")
+    target = task.get("target_lang")
+    if not source or not target:
+        source, target = pairs[0]
     if (source, target) not in pairs and (target, source) not in pairs:
         held = ", ".join("-".join(pair) for pair in pairs)
         raise UserError(f"{folder} holds {held}, but the experiment asks for {source}-{target}")
-    return folder
+    return DataBin(folder, source, target)
 
 
 def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
@@ -128,18 +153,21 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list
     return sizes
 
 
-def leave_out_long(config: Any, folder: Path, split: str, use: str) -> list[str]:
-    """Let fairseq leave out what is too long in a split; ``use`` names the split.
+def left_out(config: Any, data: DataBin, split: str, use: str) -> list[str]:
+    """What is too long in a split, as one sentence; none if all fits.
 
-    Returns:
-        What is left out, as one sentence; none if all fits.
+    Args:
+        config: the experiment's
+        data: its data
+        split: of the data
+        use: "training" or "validation"
 
     Raises:
         UserError: nothing is left, or a validation sentence does not fit into a batch; a file is
             missing or damaged.
     """
-    task, dataset = config.task, config.dataset
-    source, target = sentence_lengths(folder, split, task.source_lang, task.target_lang)
+    task, dataset, folder = config.task, config.dataset, data.folder
+    source, target = sentence_lengths(folder, split, *data.languages)
     if task.get("truncate_source"):
         source = np.minimum(source, task.max_source_positions)
     most = dict(zip(("source", "target"), positions(config), strict=True))
@@ -159,12 +187,7 @@ def leave_out_long(config: Any, folder: Path, split: str, use: str) -> list[str]
             f"dataset.max_tokens_valid={dataset.max_tokens_valid} (by default dataset.max_tokens): "
             f"give dataset.max_tokens_valid={max(longest, 4096)}"
         )
-    if fits.all():
-        return []
-    dataset.skip_invalid_size_inputs_valid_test = (
-        use == "validation" or dataset.skip_invalid_size_inputs_valid_test
-    )
-    return [f"{where} {reason} and are left out"]
+    return [] if fits.all() else [f"{where} {reason} and are left out"]
 
 
 def positions(config: Any) -> tuple[int, int]:

@@ -8,7 +8,7 @@ base 2. References, and their BLEU, are left to ``vaswani score``.
 import ast
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -46,10 +46,14 @@ class BatchDecoder:
         import torch
         from fairseq import checkpoint_utils, tasks, utils
 
-        self.config, subset = config, config.dataset.gen_subset
+        from vaswani.experiment.fairseq_config import fairseq_form
+
+        self.config = config
+        subset = config.dataset.gen_subset
+        form = fairseq_form(config)
         numpy.random.seed(config.common.seed)
         utils.set_torch_seed(config.common.seed)
-        self.task = tasks.setup_task(config.task)
+        self.task = tasks.setup_task(form.task)
         path = config.common_eval.path
         models, saved = checkpoint_utils.load_model_ensemble(
             [path], ast.literal_eval(config.common_eval.model_overrides), self.task
@@ -59,7 +63,7 @@ class BatchDecoder:
         for model in models:
             if self.on_gpu:
                 model.cuda()
-            model.prepare_for_inference_(config)
+            model.prepare_for_inference_(form)
         self.dataset = self.task.dataset(subset)
         limits = [self.task.max_positions(), *[model.max_positions() for model in models]]
         try:
@@ -158,16 +162,25 @@ def data_folder(config: Any) -> Path:
     return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
 
 
+def data_of_run(task: Mapping[str, Any]) -> data_bin.DataBin:
+    """The data that a run's task names, with its languages.
+
+    Raises:
+        UserError: there is none.
+    """
+    return data_bin.data_bin_of(
+        task, "run this where 'vaswani train' was run, or say with --data DIR where it is"
+    )
+
+
 def data_files(config: Any, subset: str) -> tuple[list[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:
         UserError: no such data or subset, or it is empty or damaged.
     """
-    folder = data_bin.fill_in_languages(
-        config.task, "run this where 'vaswani train' was run, or say with --data DIR where it is"
-    )
-    pair = (config.task.source_lang, config.task.target_lang)
+    data = data_of_run(config.task)
+    folder, pair = data.folder, data.languages
     for language in pair:
         data_bin.load_dictionary(folder / f"dict.{language}.txt")
     prefix = data_bin.split_prefix(folder, subset, *pair)

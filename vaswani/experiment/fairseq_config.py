@@ -5,13 +5,18 @@ task, criterion, optimizer and schedule), but unknown names and keys are refused
 known one is suggested, where hydra prints a stack trace or, for some models, nothing. Types are
 checked by OmegaConf, and what a component is given by the component; here only values at which
 fairseq fails hours later, never ends, or trains something else than was meant.
+
+A configuration that was read is read-only. What a command adds to it, such as the languages of the
+data or the place of a process, is given to ``complete``, which returns a new one; fairseq, which
+writes into its configuration, gets a copy (``fairseq_form``).
 """
 
 import argparse
+import copy
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -90,8 +95,33 @@ def with_defaults(sections: dict[str, Any]) -> Any:
         config.model = vars(options)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    config.common.user_dir = user_dir
-    return config
+    return complete(config, {"common": {"user_dir": user_dir}})
+
+
+def complete(config: Any, additions: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A new configuration with what a command adds; nobody can change it.
+
+    Args:
+        config: complete, or lacking only what is added; it stays as it is
+        additions: values by section and key
+    """
+    from omegaconf import OmegaConf
+
+    completed = writable(config)
+    for section, values in additions.items():
+        completed[section].update(values)
+    OmegaConf.set_readonly(completed, True)
+    return completed
+
+
+def writable(config: Any) -> Any:
+    """A copy that may be changed: for ``complete``, and for fairseq, which does."""
+    from omegaconf import OmegaConf
+
+    writable_copy = copy.deepcopy(config)
+    OmegaConf.set_readonly(writable_copy, False)
+    OmegaConf.set_struct(writable_copy, False)
+    return writable_copy
 
 
 def is_legacy(model: Any) -> bool:
@@ -103,7 +133,7 @@ def is_legacy(model: Any) -> bool:
 
 
 def fairseq_form(config: Any) -> Any:
-    """The configuration in the form that fairseq's training takes: a Namespace for an old model.
+    """A copy in the form that fairseq takes, and may change: a Namespace for an old model.
 
     fairseq's command line does the same; some old models (``fconv``) also read options of the task
     there. With a DictConfig, official fairseq's omegaconf returns None for what is missing, never
@@ -112,13 +142,15 @@ def fairseq_form(config: Any) -> Any:
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
 
+    form = writable(config)
     if is_legacy(config.model):
         task, model = map(OmegaConf.to_container, (config.task, config.model))
         options = argparse.Namespace(**{**task, **model})
         with omegaconf_no_object_check():
-            config.model = options
-    OmegaConf.set_struct(config, True)
-    return config
+            form.model = options
+    # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
+    OmegaConf.set_struct(form, True)
+    return form
 
 
 # ---- checks --------------------------------------------------------------------------------------

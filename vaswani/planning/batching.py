@@ -49,17 +49,19 @@ def training_text(config: Any) -> TrainingText:
     """
     from fairseq import tasks
 
+    from vaswani.experiment.fairseq_config import complete, fairseq_form
+
     if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
-    folder = data_bin.fill_in_languages(config.task)
-    languages = (config.task.source_lang, config.task.target_lang)
-    data_bin.check_dictionaries(config, folder)
-    data_bin.sentence_lengths(folder, config.dataset.train_subset, *languages)
-    task = tasks.setup_task(config.task)
+    data = data_bin.data_bin_of(config.task)
+    config = complete(config, data.options)
+    data_bin.check_dictionaries(config, data.folder)
+    data_bin.sentence_lengths(data.folder, config.dataset.train_subset, *data.languages)
+    task = tasks.setup_task(fairseq_form(config).task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)
     lengths = (float(dataset.src_sizes.mean()), float(dataset.tgt_sizes.mean()))
-    return TrainingText(task, folder, lengths)
+    return TrainingText(task, data.folder, lengths)
 
 
 def text_of_assumed_size(config: Any) -> TrainingText:
@@ -71,6 +73,8 @@ def text_of_assumed_size(config: Any) -> TrainingText:
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
 
+    from vaswani.experiment.fairseq_config import fairseq_form
+
     pair = (config.task.source_lang, config.task.target_lang)
     if pair not in LENGTHS or not getattr(config.task, "batch_tokens", 0):
         folder = config.task.get("data")
@@ -81,7 +85,9 @@ def text_of_assumed_size(config: Any) -> TrainingText:
     words = Dictionary()
     for number in range(VOCABULARY[pair] - len(words)):
         words.add_symbol(str(number))
-    return TrainingText(TranslationTask(config.task, words, words), None, LENGTHS[pair])
+    return TrainingText(
+        TranslationTask(fairseq_form(config).task, words, words), None, LENGTHS[pair]
+    )
 
 
 def count_parameters(config: Any, task: Any) -> int:

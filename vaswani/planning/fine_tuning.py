@@ -97,6 +97,7 @@ def batch_for(
     """
     from transformer_plugin.checkpoints import checkpoint_metadata
     from transformer_plugin.compat.dictionaries import other_dictionaries
+    from vaswani.experiment.fairseq_config import complete
 
     max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
@@ -110,10 +111,11 @@ def batch_for(
             f"{shlex.quote(str(trained.folder))} …'"
         )
     wanted = trained.config["task"].get("batch_tokens") or max_tokens * freq * batching.REAL_SHARE
-    config.task.batch_tokens = first_experiment.batch_tokens(conditions, text, int(wanted))
+    batch_tokens = first_experiment.batch_tokens(conditions, text, int(wanted))
+    config = complete(config, {"task": {"batch_tokens": batch_tokens}})
     most = max(max_tokens, first_experiment.CPU_MAX_TOKENS)
     batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
-    return batch, config.task.batch_tokens
+    return batch, batch_tokens
 
 
 def fine_tuning(

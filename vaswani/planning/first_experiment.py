@@ -67,12 +67,10 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     """
     import numpy as np
     import torch
-    from omegaconf import OmegaConf
 
     load_plugin()
-    task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
-    folder = data_bin.fill_in_languages(task)
-    languages = (str(task.source_lang), str(task.target_lang))
+    binarised = data_bin.data_bin_of({"data": str(data)})
+    folder, languages = binarised.folder, binarised.languages
     pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
     valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
     longest = longest_sentence()
@@ -137,11 +135,13 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     Raises:
         UserError: the data cannot be trained on, or the machine is too small.
     """
+    from vaswani.experiment.fairseq_config import complete
+
     conditions = conditions_of(name, data, preset)
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
     text = batching.training_text(config)
     wanted = batch_tokens(conditions, text, conditions.settings.batch_tokens)
-    config.task.batch_tokens = wanted
+    config = complete(config, {"task": {"batch_tokens": wanted}})
     most = CPU_MAX_TOKENS
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))

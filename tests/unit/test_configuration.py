@@ -1,0 +1,43 @@
+"""The flow of a configuration: read, completed by one function, and read-only from there on."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import ReadonlyConfigError
+
+from vaswani.experiment.fairseq_config import complete, experiment_config, fairseq_form
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+@pytest.fixture(scope="module")
+def config():
+    return experiment_config(CONFIGS / "demo_en_de.yaml")
+
+
+def test_nobody_changes_a_configuration_that_was_read(config):
+    with pytest.raises(ReadonlyConfigError):
+        config.task.source_lang = "fr"
+    with pytest.raises(ReadonlyConfigError):
+        config.checkpoint.update({"save_dir": "elsewhere"})
+
+
+def test_what_a_command_adds_is_in_a_new_configuration(config):
+    before = OmegaConf.to_yaml(config)
+    completed = complete(config, {"task": {"target_lang": "fr"}, "common": {"seed": 3}})
+    assert (completed.task.target_lang, completed.common.seed) == ("fr", 3)
+    assert OmegaConf.to_yaml(config) == before
+    with pytest.raises(ReadonlyConfigError):
+        completed.common.seed = 4
+
+
+@pytest.mark.parametrize("name", ["demo_en_de", "multi30k_en_de_fairseq"])
+def test_fairseq_gets_a_copy_that_it_may_change(name):
+    """Also of an old model without a dataclass, whose section is a Namespace there."""
+    config = experiment_config(CONFIGS / f"{name}.yaml")
+    before = OmegaConf.to_yaml(config)
+    form = fairseq_form(config)
+    form.optimization.max_epoch = 3
+    form.model.dropout = 0.25
+    assert OmegaConf.to_yaml(config) == before
