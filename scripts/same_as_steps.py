@@ -47,23 +47,27 @@ VERBS = (
 
 def commands() -> list[list[str]]:
     """What is compared, in this order."""
-    return [*work(), *refusals(), ["--help"], *([verb, "--help"] for verb in VERBS)]
+    work = [*experiments(), *trainings(), *runs(), *models(), *results()]
+    return [*work, *refusals(), ["--help"], *([verb, "--help"] for verb in VERBS)]
 
 
-def work() -> list[list[str]]:
-    """Commands that make something, or print what there is."""
+def experiments() -> list[list[str]]:
+    """From text to an experiment, and its plan."""
     return [
-        # text
         [*OWN_TEXT, "--out", "data/bpe"],
         [*OWN_TEXT, "--out", "data/bpe"],
         [*OWN_TEXT, "--out", "data/pieces", "--subword", "sentencepiece"],
         ["prepare", "--like", "data/bpe", "--test", "text/valid", "--out", "data/like"],
-        # experiments
         ["plugin-dir"],
         ["new", "mine", "--data", "data/bpe"],
         ["plan", "demo_en_de"],
         ["plan", "mine", "--gpus", "2", "--memory", "40", "--tokens-per-second", "10000"],
-        # trainings: whole, in two parts, of a model of fairseq's, of a variant, in bf16
+    ]
+
+
+def trainings() -> list[list[str]]:
+    """Whole, in two parts, of a model of fairseq's, of a variant, in bf16, of a run's weights."""
+    return [
         [*TRAIN, "run=whole", "optimization.max_update=20"],
         [*TRAIN, "run=parts", "optimization.max_update=10"],
         [*TRAIN, "run=parts", "optimization.max_update=20"],
@@ -75,7 +79,12 @@ def work() -> list[list[str]]:
         ["new", "tuned", "--data", "data/bpe", "--from", "runs/whole"],
         ["new", "tuned", "--data", "data/demo_en_de", "--from", "runs/whole"],
         ["train", "tuned", "optimization.max_update=2", "dataset.max_tokens=1000"],
-        # from a run to a model
+    ]
+
+
+def runs() -> list[list[str]]:
+    """From a run to a packed model."""
+    return [
         ["average", "runs/whole", "--last", "2"],
         ["average", "runs/whole"],
         ["generate", "runs/whole", "--subset", "valid", "--max-len-a", "0", "--max-len-b", "5"],
@@ -95,7 +104,12 @@ def work() -> list[list[str]]:
         ["pack", "runs/whole"],
         ["pack", "runs/stock", "--half"],
         ["pack", "runs/variant"],
-        # with a model
+    ]
+
+
+def models() -> list[list[str]]:
+    """With a packed model, or its exports."""
+    return [
         [*TRANSLATE, "--scores", "--output", "translated"],
         [*TRANSLATE, "--scores", "--output", "translated"],
         [*TRANSLATE, "--nbest", "2", "--beam", "3", "--print-alignment", "--replace-unk"],
@@ -109,7 +123,12 @@ def work() -> list[list[str]]:
         [*EXPORT, "--to", "huggingface", "--out", "exports/huggingface"],
         ["attention", "model", SENTENCE, "--out", "attention"],
         ["attention", "runs/whole", SENTENCE, "Das ist es.", "--out", "of_run", "--no-pictures"],
-        # of the paper
+    ]
+
+
+def results() -> list[list[str]]:
+    """Of the paper."""
+    return [
         ["check", "checked.py"],
         ["check", "checked.py", "--json"],
         ["check", "differs.py"],
