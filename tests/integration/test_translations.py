@@ -11,7 +11,7 @@ import torch
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
-from vaswani.commands import generate
+from vaswani.decoding import generation
 from vaswani_transformer import moses
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
@@ -63,7 +63,7 @@ def done(place, first) -> Place:
 
 def spoil(place: Place, monkeypatch) -> None:
     """From now on, decoding is an error."""
-    monkeypatch.setattr(generate, "decode", lambda *_: pytest.fail("it was decoded again"))
+    monkeypatch.setattr(generation, "decode", lambda *_: pytest.fail("it was decoded again"))
 
 
 def test_the_same_translation_is_left_alone(done, monkeypatch, capsys):
@@ -110,7 +110,7 @@ def test_other_words_weights_text_rules_or_options_are_decoded_anew(change, done
         monkeypatch.setattr(moses, "VERSION", moses.VERSION + 1)
     elif change:
         change(done)
-    monkeypatch.setattr(generate, "decode", decode)
+    monkeypatch.setattr(generation, "decode", decode)
     with pytest.raises(KeyError, match="decoded"):
         done.generate(*([] if change else ["--max-len-b", "5"]))
 
@@ -156,7 +156,7 @@ def test_a_decoding_that_is_stopped_leaves_the_earlier_results(error, done, monk
     def stopped(*_):
         raise error
 
-    monkeypatch.setattr(generate, "align_to_source", stopped)
+    monkeypatch.setattr(generation, "align_to_source", stopped)
     code = done.generate("--lenpen", "1.5")
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert done.left() == before
@@ -165,7 +165,7 @@ def test_a_decoding_that_is_stopped_leaves_the_earlier_results(error, done, monk
 def test_two_at_once_do_not_write_the_same_files(place, monkeypatch):
     """The second is refused while the first one decodes, which ends as if alone."""
     codes = []
-    decode = generate.decode
+    decode = generation.decode
 
     def second():
         monkeypatch.undo()
@@ -178,7 +178,7 @@ def test_two_at_once_do_not_write_the_same_files(place, monkeypatch):
         codes.append(process.exitcode)
         return decode(*arguments)
 
-    monkeypatch.setattr(generate, "decode", decoding)
+    monkeypatch.setattr(generation, "decode", decoding)
     assert place.generate() == 0
     assert codes == [1] and sorted(place.left()) == LEFT
 

@@ -10,8 +10,8 @@ import sacrebleu
 from tests.files import write
 from tests.own_text import contents, sentence_of
 from vaswani import cli
-from vaswani.commands.generate import align_to_source
 from vaswani.decoding.batch_decoder import Translated
+from vaswani.decoding.generation import align_to_source
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]

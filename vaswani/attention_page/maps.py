@@ -174,8 +174,8 @@ def sentence(translator: Any, text: str, name: str) -> Any:
 
 def best(translator: Any, read: Any) -> list[int]:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
-    search = translator.engine.searcher(translator.options.changed(nbest=1))
-    tokens: list[int] = translator.search([read], search)[0][0].tokens
+    hypotheses = translator.search([read], translator.options.changed(nbest=1))
+    tokens: list[int] = hypotheses[0][0].tokens
     end = translator.engine.target.eos()
     return tokens if tokens[-1] == end else [*tokens, end]
 

@@ -22,8 +22,9 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
+from vaswani.decoding.engine import Progress
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
-from vaswani.decoding.translator import Translator, engine_for
+from vaswani.decoding.translator import Translation, Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import SearchOptions, as_arguments, cli_overrides
 
@@ -126,13 +127,11 @@ class LineTranslator:
             in_processes=True,
             user_dir=self.options.user_dir,
         )
-        self.search = engine.searcher(self.search_options)
         self.translator = Translator(self.folder, engine=engine)
+        self.translator.options = engine.prepare(self.search_options)
         return self.translator
 
-    def rows(
-        self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
-    ) -> list[str]:
+    def rows(self, lines: Sequence[str], first: int, tally: Tally, progress: Progress) -> list[str]:
         """What is written for a window: ``nbest`` rows per line.
 
         Args:
@@ -143,17 +142,12 @@ class LineTranslator:
         """
         translator = self.translator or self.load()
         rows: list[str] = []
-        sentences = [translator.read(line) for line in lines]
-        hypotheses = translator.search(
-            sentences, self.search, self.search_options.max_tokens, progress
-        )
-        for number, (sentence, best) in enumerate(zip(sentences, hypotheses, strict=True), first):
-            result = translator.translation(sentence, best, self.search_options)
+        for number, result in enumerate(translator.translate(lines, progress), first):
             tally.add(number, result)
             rows += self.columns(result)
         return rows
 
-    def columns(self, result: Any) -> Iterator[str]:
+    def columns(self, result: Translation) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, however many hypotheses there are."""
         width = 1 + self.options.scores + 3 * self.search_options.print_alignment
         for hypothesis in result.hypotheses[: self.search_options.nbest]:

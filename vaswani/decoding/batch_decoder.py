@@ -8,14 +8,20 @@ base 2. References, and their BLEU, are left to ``vaswani score``.
 import ast
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy
+import torch
+from fairseq import checkpoint_utils, tasks, utils
+from omegaconf import DictConfig
+
 from vaswani.common.errors import UserError
 from vaswani.data import data_bin
-from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
+from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.experiment.fairseq_config import fairseq_form
 from vaswani.experiment.find import first_data_bin
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -41,13 +47,7 @@ class BatchDecoder:
         UserError: a sentence does not fit into a batch.
     """
 
-    def __init__(self, config: Any, workers: int) -> None:
-        import numpy
-        import torch
-        from fairseq import checkpoint_utils, tasks, utils
-
-        from vaswani.experiment.fairseq_config import fairseq_form
-
+    def __init__(self, config: DictConfig, workers: int) -> None:
         self.config = config
         subset = config.dataset.gen_subset
         form = fairseq_form(config)
@@ -67,7 +67,7 @@ class BatchDecoder:
         self.dataset = self.task.dataset(subset)
         limits = [self.task.max_positions(), *[model.max_positions() for model in models]]
         try:
-            self.batches = self.task.get_batch_iterator(
+            frozen_batches = self.task.get_batch_iterator(
                 dataset=self.dataset,
                 max_tokens=config.dataset.max_tokens,
                 max_positions=utils.resolve_max_positions(*limits),
@@ -77,24 +77,24 @@ class BatchDecoder:
             ).frozen_batches
         except AssertionError as error:  # a sentence that the model takes is longer than a batch
             raise UserError(f"{subset}: {error}: give a larger --max-tokens") from None
+        self.batches = [Batch(list(numbers), []) for numbers in frozen_batches]
         self.workers = max(1, min(workers, len(self.batches)))
         self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
         self.engine.processes = self.workers
 
-    def sample(self, numbers: Sequence[int]) -> dict[str, Any]:
+    def sample(self, batch: Batch) -> dict[str, Any]:
         """A batch in fairseq's form."""
-        sample: dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
+        sentences = [self.dataset[number] for number in batch.places]
+        sample: dict[str, Any] = self.dataset.collater(sentences)
         return sample
 
-    def sample_for_search(self, numbers: Sequence[int]) -> dict[str, Any]:
+    def sample_for_search(self, batch: Batch) -> dict[str, Any]:
         """A batch on the device that searches."""
-        from fairseq import utils
-
-        sample: dict[str, Any] = self.sample(numbers)
+        sample = self.sample(batch)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
 
     def translate(
-        self, options: SearchOptions, log: IO[str], progress: Callable[[int], Any]
+        self, options: SearchOptions, log: IO[str], progress: Progress
     ) -> Iterator[Translated]:
         """The best translation of each sentence that is not too long, batch by batch.
 
@@ -106,27 +106,29 @@ class BatchDecoder:
         Raises:
             UserError: the model's scores are not numbers, or a process was killed.
         """
-        search = self.engine.searcher(options)
+        options = self.engine.prepare(options)
         writer = LogWriter(self, options, log)
-        with contextlib.closing(search(self.batches, progress)) as results_by_batch:
-            for numbers, results in zip(self.batches, results_by_batch, strict=True):
-                yield from writer.add(self.sample(numbers), results)
+        search = self.engine.search(self.batches, options, progress)
+        with contextlib.closing(search) as results_by_batch:
+            for batch, results in zip(self.batches, results_by_batch, strict=True):
+                yield from writer.add(self.sample(batch), results)
 
 
 class LogWriter:
     """Writes what fairseq-generate would print about the results of a search."""
 
     def __init__(self, decoder: BatchDecoder, options: SearchOptions, stream: IO[str]) -> None:
-        self.config, self.options, self.stream = decoder.config, options, stream
-        self.source, self.target = decoder.engine.source, decoder.engine.target
+        self.config = decoder.config
+        self.options = options
+        self.stream = stream
+        self.source = decoder.task.source_dictionary
+        self.target = decoder.task.target_dictionary
         generator = decoder.engine.generator
         #: of a task's own generator, perhaps only its end of sentence
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
     def add(self, sample: dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
-        from fairseq import utils
-
         pad, mark = self.target.pad(), self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
             tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
@@ -137,8 +139,6 @@ class LogWriter:
 
     def write(self, number: int, hypothesis: TokenHypothesis) -> str:
         """Write the lines of a hypothesis; returns its subwords."""
-        import torch
-
         tokens = torch.tensor(hypothesis.tokens, dtype=torch.int32)
         words, subwords = (
             self.target.string(tokens, mark, extra_symbols_to_ignore=self.left_out)
@@ -156,7 +156,7 @@ class LogWriter:
 # ---- the data --------------------------------------------------------------------------------
 
 
-def data_folder(config: Any) -> Path:
+def data_folder(config: DictConfig) -> Path:
     """The data-bin, or the folder with the text that ``vaswani prepare`` made it from."""
     folder = first_data_bin(config.task.data)
     return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
@@ -173,7 +173,7 @@ def data_of_run(task: Mapping[str, Any]) -> data_bin.DataBin:
     )
 
 
-def data_files(config: Any, subset: str) -> tuple[list[Path], int]:
+def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:

@@ -16,7 +16,7 @@ from vaswani.decoding.engine import (
     Batch,
     BatchHypotheses,
     Engine,
-    Search,
+    Progress,
     TokenHypothesis,
     ignore,
     most_tokens,
@@ -83,24 +83,23 @@ class CTranslate2Engine(Engine):
         scored = self.model.score_batch(self.subwords(batch), targets, max_input_length=0)
         return [list(result.log_probs) for result in scored]
 
-    def searcher(self, options: SearchOptions) -> Search:
-        """As :meth:`Engine.searcher`."""
+    def prepare(self, options: SearchOptions) -> SearchOptions:
+        """As ``Engine.prepare``."""
         check_supported(options)
         options.check()
-        options = options.within_vocabulary(len(self.target))
+        return options.within_vocabulary(len(self.target))
 
-        def search(
-            batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
-        ) -> Generator[BatchHypotheses, None, None]:
-            # all at once, the longest first, so that no thread idles at the end
-            running = [self.start(batch, options) for batch in reversed(batches)]
-            results = []
-            for wait in running:
-                results.append(wait())
-                progress(len(results[-1]))
-            yield from reversed(results)
-
-        return search
+    def search(
+        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress = ignore
+    ) -> Generator[BatchHypotheses, None, None]:
+        """As ``Engine.search``: all batches at once, the longest first, so that no thread idles."""
+        options = self.prepare(options)
+        running = [self.start(batch, options) for batch in reversed(batches)]
+        results = []
+        for wait in running:
+            results.append(wait())
+            progress(len(results[-1]))
+        yield from reversed(results)
 
     def start(self, batch: Batch, options: SearchOptions) -> Callable[[], BatchHypotheses]:
         """Start translating a batch; returns a function that waits for the hypotheses."""

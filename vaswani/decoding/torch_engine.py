@@ -1,15 +1,26 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis
-from vaswani.experiment.find import load_user_dir
+from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
+from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
+from vaswani_transformer import search as paper
+from vaswani_transformer.encoder import Memory
+from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
+from vaswani_transformer.fast.malloc import keep_freed_memory
+from vaswani_transformer.packed import build
+from vaswani_transformer.precision import PRECISIONS, autocast
+from vaswani_transformer.vocabulary import EOS, PAD, Vocabulary
 
 
 class TorchEngine(ProcessEngine):
@@ -32,13 +43,6 @@ class TorchEngine(ProcessEngine):
         device: str | None = None,
         user_dir: str | None = None,
     ) -> None:
-        import torch
-
-        from vaswani_transformer.fast import use_fast_kernels
-        from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
-        from vaswani_transformer.fast.malloc import keep_freed_memory
-        from vaswani_transformer.precision import PRECISIONS
-
         if precision not in PRECISIONS:
             raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
         keep_freed_memory()
@@ -54,56 +58,46 @@ class TorchEngine(ProcessEngine):
         self.longest_source = architecture["max_source_positions"]
         self.longest_target = architecture["max_target_positions"]
 
-    def logits(self, batch: Batch, previous: Any) -> Any:
-        """As :meth:`ProcessEngine.logits`."""
-        from vaswani_transformer.precision import autocast
-
+    def logits(self, batch: Batch, previous: Tensor) -> Tensor:
+        """As ``ProcessEngine.logits``."""
         with autocast(self.precision, self.device):
             memory, _ = self.model.encoder.encode(self.source_of(batch))
             features, _ = self.model.decoder.features(previous, memory)
             return self.model.decoder.output_layer(features)
 
-    def batch_searcher(self, options: SearchOptions) -> Callable[[Batch], BatchHypotheses]:
-        """A function that searches one batch, in this process."""
-        import torch
-
-        from vaswani_transformer import search as paper
-        from vaswani_transformer.precision import autocast
-
+    def prepare(self, options: SearchOptions) -> SearchOptions:
+        """As ``Engine.prepare``."""
         options.check()
         options = options.within_vocabulary(len(self.target))
-        names = [item.name for item in fields(paper.SearchOptions)]
-        rules = paper.SearchOptions(**{name: getattr(options, name) for name in names})
         with self.errors_for_users():
-            rules.check()
+            rules_of(options).check()
+        return options
 
-        def search(batch: Batch) -> BatchHypotheses:
-            source = self.source_of(batch)
-            with torch.no_grad(), autocast(self.precision, self.device):
-                hypotheses = self.best(self.model.encoder.encode(source)[0], source, rules)
-                if not options.needs_attention:
-                    return hypotheses
-                tokens = [[one.tokens for one in best] for best in hypotheses]
-                attended = attended_subwords(self.model, source, tokens)
-            return [
-                [replace(one, attended=places) for one, places in zip(*rows, strict=True)]
-                for rows in zip(hypotheses, attended, strict=True)
-            ]
+    def search_batch(self, batch: Batch, options: SearchOptions) -> BatchHypotheses:
+        """As ``ProcessEngine.search_batch``."""
+        source = self.source_of(batch)
+        with torch.no_grad(), autocast(self.precision, self.device):
+            memory, _ = self.model.encoder.encode(source)
+            hypotheses = self.best(memory, source, rules_of(options))
+            if not options.needs_attention:
+                return hypotheses
+            tokens = [[one.tokens for one in best] for best in hypotheses]
+            attended = attended_subwords(self.model, source, tokens)
+        return [
+            [replace(one, attended=places) for one, places in zip(*rows, strict=True)]
+            for rows in zip(hypotheses, attended, strict=True)
+        ]
 
-        return search
-
-    def best(self, memory: Any, source: Any, rules: Any) -> BatchHypotheses:
+    def best(self, memory: Memory, source: Tensor, rules: paper.SearchOptions) -> BatchHypotheses:
         """The hypotheses of a beam search, best first."""
-        from vaswani_transformer.search import search
-
         with self.errors_for_users():
-            found = search(self.model.decoder, memory, source, rules, self.longest_target - 1)
+            found = paper.search(self.model.decoder, memory, source, rules, self.longest_target - 1)
         results: BatchHypotheses = [[] for _ in source]
         for number, sentence in enumerate(found.sentences):
-            tokens, scores = found.tokens[number], found.token_scores[number]
-            results[sentence].append(
-                TokenHypothesis(tokens.tolist(), float(found.scores[number]), scores.tolist())
-            )
+            tokens = found.tokens[number].tolist()
+            score = float(found.scores[number])
+            token_scores = found.token_scores[number].tolist()
+            results[sentence].append(TokenHypothesis(tokens, score, token_scores))
         return results
 
     @contextlib.contextmanager
@@ -115,7 +109,15 @@ class TorchEngine(ProcessEngine):
             raise UserError(f"{self.name}: {error}") from None
 
 
-def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any]:
+def rules_of(options: SearchOptions) -> paper.SearchOptions:
+    """The options of the paper's search among these."""
+    names = [item.name for item in fields(paper.SearchOptions)]
+    return paper.SearchOptions(**{name: getattr(options, name) for name in names})
+
+
+def network_of(
+    folder: ModelFolder, user_dir: str | None
+) -> tuple[nn.Module, Vocabulary, Vocabulary]:
     """A folder's model, in evaluation mode, and its two vocabularies.
 
     Nothing is imported because a folder names it: a variant needs the user's ``user_dir``.
@@ -123,19 +125,17 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
     Raises:
         UserError: the folder is of another version, or is a variant that ``user_dir`` lacks.
     """
-    from vaswani_transformer.packed import build
-    from vaswani_transformer.vocabulary import Vocabulary
-
     variant = folder.config.get("variant")
     if variant and not user_dir:
         raise UserError(
             f"{folder.path} is a '{variant['arch']}', a variant of the paper's model: give "
             "--user-dir DIR, the folder that defines it"
         )
-    if variant:
-        load_user_dir(user_dir)
+    if variant:  # only now: these import fairseq
+        from vaswani.experiment.find import load_user_dir
         from vaswani.model_folder.packed_model import build_variant
 
+        load_user_dir(user_dir)
         words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]
         return build_variant(folder), words[0], words[1]
     try:
@@ -145,7 +145,7 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
 
 
 def attended_subwords(
-    model: Any, source: Any, hypotheses: Sequence[Sequence[Any]]
+    model: nn.Module, source: Tensor, hypotheses: Sequence[Sequence[list[int]]]
 ) -> list[list[list[int]]]:
     """For each token of each hypothesis of each sentence, the subword that it attends to most.
 
@@ -160,12 +160,7 @@ def attended_subwords(
         source: the batch that was searched, int64 [N, S], padded on the left
         hypotheses: the tokens [T] of each hypothesis of each sentence, with their end
     """
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-
-    from vaswani_transformer.vocabulary import EOS, PAD
-
-    rows = [(row, torch.as_tensor(one)) for row, best in enumerate(hypotheses) for one in best]
+    rows = [(row, torch.tensor(one)) for row, best in enumerate(hypotheses) for one in best]
     shifted = [torch.cat([tokens.new_tensor([EOS]), tokens[:-1]]).long() for _, tokens in rows]
     previous = pad_sequence(shifted, batch_first=True, padding_value=PAD).to(source.device)
     numbers = torch.tensor([row for row, _ in rows], device=source.device)

@@ -8,7 +8,7 @@ for translation in translator.translate(["The house is big.", "It is old."]):
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from vaswani.common.errors import UserError
 from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
-from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore, search_processes
+from vaswani.decoding.engine import Batch, Engine, Progress, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -143,11 +143,14 @@ class Translator:
         """
         return cls(read_model(Path(path)), precision, device, user_dir=user_dir)
 
-    def translate(self, sentences: Sequence[str], **options: Any) -> list[Translation]:
+    def translate(
+        self, sentences: Sequence[str], progress: Progress = ignore, **options: Any
+    ) -> list[Translation]:
         """Translate sentences, one translation for each, in their order.
 
         Args:
             sentences: raw text; a line feed in one is read as a space
+            progress: called with the number of sentences translated since its last call
             options: fields of :class:`vaswani.model_folder.search_options.SearchOptions` that
                 override those in ``self.options``, such as ``beam=5``, ``nbest=5``,
                 ``print_alignment=True``
@@ -162,7 +165,7 @@ class Translator:
         with self.lock:
             sentences_read = [self.read(line) for line in sentences]
         with self.engine.lock:
-            results = self.search(sentences_read, self.engine.searcher(chosen), chosen.max_tokens)
+            results = self.search(sentences_read, chosen, progress)
         with self.lock:
             pairs = zip(sentences_read, results, strict=True)
             return [self.translation(sentence, best, chosen) for sentence, best in pairs]
@@ -191,21 +194,15 @@ class Translator:
     def search(
         self,
         sentences: Sequence[InputSentence],
-        search: Search,
-        max_tokens: int | None = None,
-        progress: Callable[[int], Any] = ignore,
+        options: SearchOptions,
+        progress: Progress = ignore,
     ) -> list[list[TokenHypothesis]]:
-        """The hypotheses of each sentence, best first; none where there is nothing to translate.
-
-        Args:
-            sentences: what was read
-            search: made by the engine
-            max_tokens: per batch (default: what suits the device)
-            progress: called with the number of sentences translated since the last call
-        """
-        batches = batches_of(sentences, max_tokens or self.engine.batch_tokens)
+        """The hypotheses of each sentence, best first; none where there is nothing to translate."""
+        options = self.engine.prepare(options)
+        batches = batches_of(sentences, options.max_tokens or self.engine.batch_tokens)
         hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
-        for batch, results in zip(batches, search(batches, progress), strict=True):
+        results_by_batch = self.engine.search(batches, options, progress)
+        for batch, results in zip(batches, results_by_batch, strict=True):
             for place, best in zip(batch.places, results, strict=True):
                 hypotheses[place] = best
         return hypotheses
@@ -282,6 +279,7 @@ def engine_for(
                 "chosen by 'vaswani export --quantization'"
             )
         return CTranslate2Engine(folder, device, workers)
+    from vaswani.decoding.process_engine import search_processes
     from vaswani.decoding.torch_engine import TorchEngine
 
     engine = TorchEngine(folder, precision, device, user_dir)

@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import most_tokens, one_thread
+from vaswani.decoding.engine import most_tokens
+from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
     TOLERANCES,
@@ -57,9 +58,8 @@ def translate_all(
 ) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
     sources = [translator.read(line) for line in sentences]
-    search = translator.engine.searcher(options)
     with one_thread():
-        hypotheses = translator.search(sources, search, CPU_BATCH)
+        hypotheses = translator.search(sources, options.changed(max_tokens=CPU_BATCH))
     results = [
         translator.translation(source, best, options)
         for source, best in zip(sources, hypotheses, strict=True)

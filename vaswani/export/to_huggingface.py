@@ -9,9 +9,15 @@ matrix that reads or writes them is permuted alike, the function is the same. It
 
 import contextlib
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
@@ -20,7 +26,7 @@ from vaswani.decoding.engine import (
     Batch,
     BatchHypotheses,
     Engine,
-    Search,
+    Progress,
     TokenHypothesis,
     ignore,
     most_tokens,
@@ -56,15 +62,13 @@ def marians_order(width: int) -> list[int]:
     return [*range(0, width, 2), *range(1, width, 2)]
 
 
-def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters by Marian's names and in its order, float32.
 
     Args:
         folder: the packed model
         parameters: its state dict
     """
-    import torch
-
     architecture = folder.config["architecture"]
     order = torch.tensor(marians_order(architecture["encoder_embed_dim"]))
     renamed = {}
@@ -171,7 +175,7 @@ def generation_configuration(
     }
 
 
-def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -> None:
+def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path) -> None:
     """Write what transformers loads: parameters, configurations, vocabularies.
 
     Args:
@@ -179,8 +183,6 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -
         parameters: its state dict
         out: a folder
     """
-    from safetensors.torch import save
-
     architecture = folder.config["architecture"]
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
     stored = save(marians_parameters(folder, parameters), metadata={"format": "pt"})
@@ -244,8 +246,7 @@ class MarianEngine(Engine):
     on_cpu, batch_tokens = True, CPU_BATCH
 
     def __init__(self, folder: ModelFolder, out: Path) -> None:
-        import transformers
-        from fairseq.data import Dictionary
+        import transformers  # the only part that needs it
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
@@ -270,36 +271,32 @@ class MarianEngine(Engine):
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """A batch as the model takes it, padded on the right."""
-        import torch
-        from torch.nn.utils.rnn import pad_sequence
-
         rows = [torch.tensor(ids) for ids in batch.ids]
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
 
-    def searcher(self, options: SearchOptions) -> Search:
-        """As :meth:`Engine.searcher`; the hypotheses have no scores, which nothing asks for."""
-        import torch
+    def prepare(self, options: SearchOptions) -> SearchOptions:
+        """As ``Engine.prepare``."""
+        return options
 
-        def search(
-            batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
-        ) -> Generator[BatchHypotheses, None, None]:
-            for batch in batches:
-                most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
-                beam = {"num_beams": options.beam, "max_new_tokens": most}
-                with torch.no_grad():
-                    found = self.model.generate(**self.inputs(batch), **beam).tolist()
-                # the first token is the one that decoding starts with
-                rows = [row[1 : (row + [END]).index(END, 1) + 1] for row in found]
-                yield [[TokenHypothesis(row, math.nan, [])] for row in rows]
-
-        return search
+    def search(
+        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress = ignore
+    ) -> Generator[BatchHypotheses, None, None]:
+        """As ``Engine.search``; the hypotheses have no scores, which nothing asks for."""
+        for batch in batches:
+            most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
+            beam = {"num_beams": options.beam, "max_new_tokens": most}
+            with torch.no_grad():
+                rows = self.model.generate(**self.inputs(batch), **beam).tolist()
+            hypotheses = []
+            for row in rows:
+                end = (row + [END]).index(END, 1)  # the first token is what decoding starts with
+                hypotheses.append([TokenHypothesis(row[1 : end + 1], math.nan, [])])
+            progress(len(hypotheses))
+            yield hypotheses
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
         """As :meth:`Engine.log_probabilities`."""
-        import torch
-        from torch.nn.utils.rnn import pad_sequence
-
         rows = [torch.tensor([*map(self.target.index, target), END]) for target in targets]
         labels = pad_sequence(rows, batch_first=True, padding_value=PAD)
         with torch.no_grad():
