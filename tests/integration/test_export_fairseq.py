@@ -73,7 +73,7 @@ def test_the_papers_length_penalty_becomes_the_nearest_exponent(model, text, tmp
     nearest = proof.nearest_exponent(0.6, table["proof"]["mean_length"])
     assert table["generation"]["length_penalty"] == "fairseq"
     assert table["generation"]["lenpen"] == pytest.approx(nearest, abs=1e-3)
-    assert [row["tolerance"] for row in table["proof"]["rows"]] == [1e-3, 1e-3, None]
+    assert [row["least_identical"] for row in table["proof"]["rows"]] == [0.9, 0.9, None]
     state = torch.load(tmp_path / "model-fairseq" / "model.pt", weights_only=True)
     assert state["cfg"]["generation"]["lenpen"] == table["generation"]["lenpen"]
 

@@ -258,7 +258,7 @@ def test_transformers_finds_the_same(transformers, options, search, text, tmp_pa
     model = exported.pack(tmp_path / "model", {**SEARCH, **search}, **options)
     assert export(model, "--text", text, "--reference", text) == 0
     table = json.loads((tmp_path / "model-huggingface" / "vaswani.json").read_text())
-    rows = [row for row in table["proof"]["rows"] if row["tolerance"] is not None]
+    rows = [row for row in table["proof"]["rows"] if row["least_identical"] is not None]
     assert rows and all(row["identical"] == 24 for row in rows)
 
 

@@ -16,10 +16,9 @@ from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.export.card import export_card
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
-from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent, penalty
+from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent
 from vaswani.export.text import proof_text
 from vaswani.model_folder.folder import EXPORTED, read_export, read_folder, write_folder
-from vaswani.model_folder.search_options import SearchOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,13 +33,6 @@ def test_the_nearest_exponent_has_the_same_slope(alpha, length):
     assert nearest_exponent(alpha, length) == pytest.approx(x.grad.item())
 
 
-def test_penalties_are_the_searches():
-    """fairseq's length^λ, and the paper's ((5 + length) / 6)^α."""
-    assert penalty(9, SearchOptions(lenpen=0.5)) == 3
-    gnmt = SearchOptions(lenpen=2.0, length_penalty="gnmt")
-    assert penalty(7, gnmt) == pytest.approx(4)
-
-
 def test_bleu_counts_characters_where_there_are_no_spaces():
     """As ``vaswani score`` does; 13a, which finds one word in a sentence, would say 0."""
     from sacrebleu.metrics import BLEU
@@ -50,8 +42,8 @@ def test_bleu_counts_characters_where_there_are_no_spaces():
     assert bleu_of("th", meant).corpus_score(said, [meant]).score == pytest.approx(expected)
 
 
-def search(difference, tolerance=1e-3):
-    return SearchComparison("greedy", 500, 490, 2, 7, difference, tolerance, None)
+def search(sentences, identical, least_identical=0.5):
+    return SearchComparison("greedy", sentences, identical, least_identical, None)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +55,11 @@ def search(difference, tolerance=1e-3):
         (TokenizerComparison(500, 495, 500), True),
         (TokenizerComparison(500, 494, 500), False),
         (TokenizerComparison(3, 3, 1), False),
-        (search(0.5), True),
-        (search(-2e-3), False),
-        (search(math.nan), False),
-        (search(-0.5, None), True),  # of another length penalty
+        (search(500, 250), True),
+        (search(500, 249), False),
+        (search(1, 0), True),  # one sentence, of which two words were as likely
+        (search(2, 0), False),
+        (search(500, 0, None), True),  # of another length penalty
     ],
 )
 def test_what_exceeds_its_tolerance_fails(comparison, passes):

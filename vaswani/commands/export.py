@@ -7,10 +7,10 @@
 
 MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
 and both give the packed model's translations a probability; if these differ by more than a
-tolerance, or the packed model scores the export's translations lower, nothing is written. The
-sentences are the first --lines of the run's test text (else its validation text), or of --text.
-A variant of the paper's model can be exported to fairseq, which then needs its --user-dir, too.
-Without transformers installed an export to huggingface is not compared, and says so.
+tolerance, or too few translations are identical, nothing is written. The sentences are the first
+--lines of the run's test text (else its validation text), or of --text. A variant of the paper's
+model can be exported to fairseq, which then needs its --user-dir, too. Without transformers
+installed an export to huggingface is not compared, and says so.
 """
 
 import shutil

@@ -3,8 +3,7 @@
 The two are proved apart, since a search turns the last digit of a score into another translation:
 
 - the model: both give the packed model's translations the same log-probabilities, token by token;
-- the search: the packed model scores the export's translations as high as its own. That has no
-  noise of sampling, as BLEU has: equal translations add nothing to it.
+- the search: nearly all translations are identical; with references, BLEU of both is given.
 
 The sentences are translated with the model's own search settings, and greedily. A model that uses
 the paper's length penalty (``gnmt``), which no target has, is exported with the nearest exponent of
@@ -18,10 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import most_tokens
 from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
+    LEAST_IDENTICAL,
     TOLERANCES,
     ModelComparison,
     SearchComparison,
@@ -108,7 +107,10 @@ class Proof:
     """
 
     def __init__(self, text: ProofText, quantization: str | None, translator: Any) -> None:
-        self.translator, self.tolerance = translator, TOLERANCES[quantization or "float32"]
+        self.translator = translator
+        stored_as = quantization or "float32"
+        self.tolerance = TOLERANCES[stored_as]
+        self.least_identical = LEAST_IDENTICAL[stored_as]
         self.packed_outputs: dict[SearchOptions, SystemOutput] = {}
         self.rows: list[SearchComparison] = []
         self.tokenizer: TokenizerComparison | None = None
@@ -150,7 +152,7 @@ class Proof:
         for beam, search in zip(beams, asked, strict=True):
             options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search)
-            self.rows.append(self.row(options, output, described(options), self.tolerance))
+            self.rows.append(self.row(options, output, described(options), self.least_identical))
         if self.packed_search != self.exported_search:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
@@ -188,31 +190,12 @@ class Proof:
             sum(a == b for a, b in zip(output.texts, written, strict=True)),
         )
 
-    def scores(
-        self, numbers: list[int], output: SystemOutput, options: SearchOptions
-    ) -> list[float]:
-        """The packed model's scores of translations, by the length penalty of its search.
-
-        One of the maximum length is scored without an end, since it was cut: CTranslate2 adds none.
-        """
-        sentences = [self.text.source[number] for number in numbers]
-        targets = [output.subwords[number] for number in numbers]
-        positions = self.translator.folder.config["architecture"]["max_target_positions"]
-        found = []
-        for line, row in zip(
-            sentences, log_probabilities(self.translator, sentences, targets), strict=True
-        ):
-            longest = most_tokens(options, len(self.translator.read(line).ids), positions)
-            kept = row if len(row) < longest else row[:-1]
-            found.append(math.fsum(kept) / penalty(len(kept), options))
-        return found
-
     def row(
         self,
         options: SearchOptions,
         exported: SystemOutput,
         name: str,
-        tolerance: float | None,
+        least_identical: float | None,
     ) -> SearchComparison:
         """One comparison of searches.
 
@@ -220,28 +203,19 @@ class Proof:
             options: of the packed model's search
             exported: what the export made of the text
             name: of the comparison
-            tolerance: of scores; None: the export searches by another length penalty
+            least_identical: the least share; None: the export searches by another length penalty
         """
-        packed, reference = self.output(options), self.text.reference
-        texts = list(zip(packed.texts, exported.texts, strict=True))
-        other = [number for number, (a, b) in enumerate(texts) if a != b]
-        scores = (self.scores(other, output, options) for output in (packed, exported))
-        gaps = [b - a for a, b in zip(*scores, strict=True)]
+        packed = self.output(options)
+        identical = sum(a == b for a, b in zip(packed.texts, exported.texts, strict=True))
         bleu = None
+        reference = self.text.reference
         if reference is not None:
-            metric = self.metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
-            bleu = [metric.corpus_score(x.texts, [reference]).score for x in (packed, exported)]
-        return SearchComparison(
-            name,
-            sentences=len(texts),
-            identical=len(texts) - len(other),
-            better=sum(gap > self.tolerance for gap in gaps),
-            worse=sum(gap < -self.tolerance for gap in gaps),
-            # one step at which two words were nearly as likely may end in any translation
-            score_difference=math.fsum(sorted(gaps)[1:]) / len(texts),
-            tolerance=tolerance,
-            bleu=bleu,
-        )
+            self.metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
+            bleu = [
+                self.metric.corpus_score(output.texts, [reference]).score
+                for output in (packed, exported)
+            ]
+        return SearchComparison(name, len(packed.texts), identical, least_identical, bleu)
 
     # ---- what is said ---------------------------------------------------------------------------
 
@@ -283,13 +257,6 @@ class Proof:
             **({"tokenizer": asdict(self.tokenizer)} if self.tokenizer else {}),
             "rows": [asdict(row) for row in self.rows],
         }
-
-
-def penalty(length: int, options: SearchOptions) -> float:
-    """What a log-probability of so many tokens is divided by."""
-    if options.length_penalty == "gnmt":
-        return float(((5 + length) / 6) ** options.lenpen)
-    return float(length**options.lenpen)
 
 
 def described(options: SearchOptions) -> str:
