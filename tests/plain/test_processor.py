@@ -61,3 +61,9 @@ def test_other_systems_and_devices_have_lines_of_their_own(monkeypatch: Any) -> 
     monkeypatch.setattr(Path, "read_text", missing)
     assert choices_for("cpu") is OTHER_CPU
     assert choices_for("cuda") is choices_for("meta") is GPU
+
+
+def test_zen_4_trains_with_torchs_products_and_decodes_with_onednns() -> None:
+    """oneDNN trained no faster there, in more memory; packed for decoding it is quicker."""
+    assert not AMD_FAMILY_25.fp32_by_onednn
+    assert AMD_FAMILY_25.packed_from == 0

@@ -75,14 +75,14 @@ def onednn_in_blocks(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gᵀ x, by the library that is quicker at such products: [N, O] and [N, I] → [O, I]."""
-    if choices_for(grad.device.type).weight_gradients_by_onednn and by_onednn(grad.t(), x.t()):
+    """gᵀ x: [N, O] and [N, I] → [O, I]."""
+    if by_onednn(grad.t(), x.t()):
         return onednn(in_whole_blocks(grad).t(), in_whole_blocks(x).t())
     return grad.t() @ x
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """y = x Wᵀ + b and its gradients; processor.py says which library computes dW."""
+    """y = x Wᵀ + b and its gradients, all by oneDNN if they are large enough."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
