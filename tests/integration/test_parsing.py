@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from tests.files import write
 from vaswani import cli
 from vaswani.data.bpe import undo
-from vaswani.data.recipe import find_recipe
+from vaswani.data.read_recipe import find_recipe
 from vaswani.data.trees import linearise, parse_tree, read_trees
 from vaswani.scoring.evalb import compare_all, summary
 

@@ -18,7 +18,8 @@ from tests.own_text import HERE, OWN, STAGES, contents
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
-from vaswani.data.recipe import Recipe, recipe_from
+from vaswani.data.read_recipe import recipe_from
+from vaswani.data.recipe import Recipe
 from vaswani.data.text import SPLITS
 
 

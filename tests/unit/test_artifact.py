@@ -18,7 +18,7 @@ from tests import own_text
 from vaswani.common.artifact import output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
-from vaswani.data.recipe import outputs_of
+from vaswani.data.prepared_text import outputs_of
 from vaswani.decoding.translations import translations_of
 from vaswani.model_folder.folder import PACKED, write_folder
 

@@ -12,7 +12,7 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, text, text_recipe
 from vaswani.data.data_bin import read_index
-from vaswani.data.recipe import recipe_in
+from vaswani.data.prepared_text import recipe_in
 from vaswani.data.round_trip import differences
 from vaswani.data.text import chunks
 

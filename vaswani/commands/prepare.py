@@ -29,13 +29,9 @@ from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
-from vaswani.data.recipe import (
-    STAGES,
-    Recipe,
-    find_recipe,
-    outputs_of,
-    recipe_from,
-)
+from vaswani.data.prepared_text import STAGES, outputs_of
+from vaswani.data.read_recipe import find_recipe, recipe_from
+from vaswani.data.recipe import Recipe
 from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import (

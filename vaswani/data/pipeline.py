@@ -29,7 +29,8 @@ from vaswani.data.pairs import (
     tokenising_work,
     transform,
 )
-from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
+from vaswani.data.prepared_text import outputs_of
+from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.stage_report import say_what_was_made, show_dropped, warn_of_unspaced
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 

@@ -10,13 +10,9 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of
-from vaswani.data.recipe import (
-    Recipe,
-    check_prepared,
-    find_subword_model,
-    recipe_from,
-    recipe_in,
-)
+from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
+from vaswani.data.read_recipe import recipe_from
+from vaswani.data.recipe import Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import (
     SENTENCEPIECE,

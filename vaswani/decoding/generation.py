@@ -18,7 +18,7 @@ from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
-from vaswani.data.recipe import find_subword_model
+from vaswani.data.prepared_text import find_subword_model
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread

@@ -10,7 +10,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
-from vaswani.data.recipe import Recipe, check_prepared, recipe_in
+from vaswani.data.prepared_text import check_prepared, recipe_in
+from vaswani.data.recipe import Recipe
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models

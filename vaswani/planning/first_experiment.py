@@ -13,7 +13,7 @@ from typing import Any
 from vaswani.common.files import sha256_of
 from vaswani.common.templates import render
 from vaswani.data import data_bin
-from vaswani.data.recipe import has_trees, recipe_in
+from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import load_plugin, parse_yaml

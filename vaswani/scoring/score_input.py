@@ -11,7 +11,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.data.recipe import check_prepared, recipe_in
+from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import SENTENCEPIECE, Name
 from vaswani.decoding.translations import translations_of

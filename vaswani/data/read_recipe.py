@@ -1,0 +1,130 @@
+"""Where a data recipe comes from, ``configs/data/NAME.yaml`` or arguments, and its checks."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from vaswani.common.errors import UserError, nearest
+from vaswani.common.options import check_number
+from vaswani.data.recipe import RECIPE_FILE, Recipe
+from vaswani.data.text import SPLITS
+from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.experiment.find import find_config, read_yaml
+
+#: valid values of these keys
+CHOICES = {
+    "bpe_counts": ("merges", "types"),
+    "normalise": ("none", "train", "all"),
+    "clean_after": ("tok", "bpe"),
+    "subword": tuple(SUBWORD_MODELS),
+}
+#: the least values of these keys
+LEAST = {
+    "bpe": 1,
+    "copies": 1,
+    "dictionary": 1,
+    "limit": 1,
+    "max_words": 1,
+    "min_words": 0,
+    "ratio": 1,
+    "valid_every": 2,
+}
+#: fairseq reads languages from names such as train.en-de.en.idx
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+
+
+def recipe_from(table: dict[str, Any], where: str) -> Recipe:
+    """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
+
+    Raises:
+        UserError: an unknown or missing key, or a value that is not among the choices.
+    """
+    keys = [item.name for item in fields(Recipe)]
+    values = {key: value for key, value in table.items() if value is not None}
+    for key in values:
+        if key not in keys:
+            raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), keys)}")
+    for key in ("source_lang", "target_lang"):
+        lang = values.get(key, "")
+        if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
+            raise UserError(
+                f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
+                "letters, digits and _, as fairseq's file names have it: the ending of your files"
+            )
+    if values["source_lang"] == values["target_lang"]:
+        raise UserError(
+            f"{where}: source_lang and target_lang are both '{values['source_lang']}', the ending "
+            "of one file: name the two sides apart, for example text.en and text.en_simple, with "
+            "--target-lang en_simple"
+        )
+    for key, choices in CHOICES.items():
+        if values.get(key, choices[0]) not in choices:
+            raise UserError(f"{where}: {key} is {values[key]!r}; it may be {', '.join(choices)}")
+    if values.get("tokenised") and values.get("subword") == SENTENCEPIECE:
+        raise UserError(
+            f"{where}: SentencePiece splits raw text: leave out --tokenised (tokenised: true), or "
+            f"take --subword {BPE}"
+        )
+    check_dropout(values, where)
+    for key, least in LEAST.items():
+        if key in values:
+            check_number(f"{where}: {key}", values[key], least)
+    named = [split for split in SPLITS if split in values]
+    own_text = "train" in named and ("valid" in named) != ("valid_every" in values)
+    # trees: their recipe is that of any trees, which the arguments name
+    if not (own_text or (named and "like" in values) or (not named and values.get("trees"))):
+        raise UserError(
+            f"{where}: training or validation text is missing, or there twice: give 'train' and "
+            "'valid', the prefixes of their files (instead of 'valid', 'valid_every' holds out "
+            "every n-th training pair); beside --like, at least one of --train, --valid and --test"
+        )
+    return Recipe(**values)
+
+
+def check_dropout(table: dict[str, Any], where: str) -> None:
+    """Raises UserError for BPE-dropout that cannot be, or copies that would all be equal."""
+    dropout = table.get("bpe_dropout")
+    if dropout is None:
+        if table.get("copies", 1) != 1:
+            raise UserError(
+                f"{where}: copies of the training text are all equal without BPE-dropout: give "
+                "--bpe-dropout 0.1 (bpe_dropout), too, or leave out --copies"
+            )
+        return
+    check_number(f"{where}: bpe_dropout", dropout, 0)
+    if not 0 < dropout < 1:
+        raise UserError(
+            f"{where}: bpe_dropout is {dropout}; as a probability it is above 0 and below 1, as 0.1"
+        )
+    if table.get("subword") == SENTENCEPIECE:
+        raise UserError(
+            f"{where}: BPE-dropout is subword-nmt's: leave out --subword {SENTENCEPIECE}, or "
+            "--bpe-dropout"
+        )
+
+
+def find_recipe(name: str) -> tuple[Recipe, Path]:
+    """The recipe for the name of an experiment or recipe, and the folder it makes.
+
+    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
+    or, for one's own text, the one left in the folder: ``data/NAME/recipe.yaml``.
+    """
+    try:
+        path = find_config(name)
+    except UserError:
+        path = find_config(name, "data")
+    table = read_yaml(path)
+    folder = Path("data") / path.stem
+    if isinstance(table.get("task"), dict):
+        folder = Path(str(table["task"].get("data"))).parent
+        beside = path.parent / "data" / f"{folder.name}.yaml"
+        left = folder / RECIPE_FILE
+        try:
+            path = beside if beside.is_file() else find_config(folder.name, "data")
+        except UserError:
+            if not left.is_file():
+                raise
+            path = left
+        table = read_yaml(path)
+    return recipe_from(table, str(path)), folder
