@@ -29,7 +29,7 @@ from benchmarks.curves import Group, curve_of, curve_rows, read_log, row_of
 from benchmarks.table import markdown
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
-from vaswani.experiment.find import read_yaml
+from vaswani.experiment.yaml_tables import read_yaml
 
 TABLE = Path(__file__).parent / "learning.yaml"
 

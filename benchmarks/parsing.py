@@ -47,7 +47,7 @@ from vaswani.data.binarise import binarise
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines, write_lines
 from vaswani.data.trees import Constituent, Tree, linearise, read_trees, repair
-from vaswani.experiment.find import load_user_dir
+from vaswani.experiment.plugin import load_user_dir
 from vaswani.experiment.run_record import FINISHED
 from vaswani.paper.runner import run_commands
 from vaswani.paper.small_tables import (

@@ -46,7 +46,7 @@ from benchmarks.small_table import mean, save
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
-from vaswani.experiment.find import load_user_dir
+from vaswani.experiment.plugin import load_user_dir
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.paper.small_tables import stem
 from vaswani_transformer import Transformer, TransformerConfig

@@ -42,7 +42,6 @@ from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from benchmarks.table import STUDENT
 from benchmarks.training_cost import cost_of, sustained
-from vaswani.commands import score
 from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
@@ -59,6 +58,7 @@ from vaswani.paper.small_tables import (
     results,
     stem,
 )
+from vaswani.scoring import report as score
 from vaswani.scoring.score_input import ScoreInput, read_aligned
 
 ROOT = Path(__file__).parents[1]

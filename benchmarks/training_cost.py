@@ -61,7 +61,7 @@ def cost_of(run: Path) -> tuple[Cost, dict[str, int]]:
     """What an update of a training costs, and the model's parameters, in all and outside tables."""
     import torch
 
-    from vaswani.experiment.find import load_plugin
+    from vaswani.experiment.plugin import load_plugin
 
     load_plugin()
     from fairseq import checkpoint_utils, utils

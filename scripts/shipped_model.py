@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vaswani import Translator, cli
 from vaswani.common.files import read_json, sha256_of
-from vaswani.experiment.find import read_yaml
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.folder import CARD, SUMS
 
 HERE = Path(__file__).parent

@@ -22,10 +22,10 @@ from tests.marian import Marian
 from tests.models import small_model, task
 from tests.rounding import rounding_of_small_model
 from vaswani import Translator
-from vaswani.commands import export as command
 from vaswani.data import pieces
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.engine import most_tokens
+from vaswani.export import exporting
 from vaswani.export.to_huggingface import MarianEngine, generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
@@ -146,7 +146,7 @@ def transformers():
 @pytest.fixture
 def alone(monkeypatch):
     """This Python has no transformers."""
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
 
 
 def test_without_transformers_the_export_says_that_it_was_not_compared(

@@ -10,7 +10,8 @@ from fairseq.trainer import Trainer
 
 from tests import shared, stock
 from vaswani import cli
-from vaswani.planning.training_plan import Hardware, training_plan
+from vaswani.planning.hardware import Hardware
+from vaswani.planning.training_plan import training_plan
 
 OURS = ["--task", "vaswani_translation"]
 SHORT = [*OURS, "--max-update", "1", "--no-save", "--disable-validation"]

@@ -14,7 +14,7 @@ from tests import shared, stock
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.find import saved_config
+from vaswani.experiment.plugin import saved_config
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "relative_positions"

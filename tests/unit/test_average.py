@@ -202,8 +202,8 @@ class Distance:
 def validated(run_folder: Path, monkeypatch: Any) -> Path:
     """``run_folder`` as a run whose validation is ``Distance``; its best is update 500, 5.0."""
     (run_folder / "config.yaml").write_text("task: {data: gone}", encoding="utf-8")
-    monkeypatch.setattr(average, "Validation", Distance)
-    monkeypatch.setattr("vaswani.experiment.validation.Validation", Distance)
+    monkeypatch.setattr("vaswani.experiment.choosing_average.Validation", Distance)
+    monkeypatch.setattr("vaswani.experiment.checkpoints.Validation", Distance)
     return run_folder
 
 

@@ -8,9 +8,8 @@ from omegaconf import OmegaConf
 
 from tests.unit.test_distributed import holder
 from transformer_plugin.config import ConfigError
-from vaswani.commands import train
 from vaswani.common.errors import UserError
-from vaswani.experiment import launch, run_record
+from vaswani.experiment import launch, run_record, training
 from vaswani.experiment.training_progress import TrainingProgress
 
 CONFIG = OmegaConf.create(
@@ -120,16 +119,16 @@ def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path)
 def test_a_job_that_slurm_starts_again_waits_for_the_lock_of_a_dead_machine(tmp_path, monkeypatch):
     """The other process lets go while this one waits."""
     process = holder(tmp_path / ".lock")
-    monkeypatch.setattr(train, "AFTER_RESTART", 0.2)
+    monkeypatch.setattr(training, "AFTER_RESTART", 0.2)
     monkeypatch.setattr("time.sleep", lambda seconds: (process.kill(), process.wait()))
     monkeypatch.setattr(run_record, "changed_data", lambda *_: 1 / 0)  # past the lock
     arguments = (None, {}, tmp_path, None)
     try:
         with pytest.raises(UserError, match="is being trained by another"):
-            train.train_or_skip(*arguments)
+            training.train_or_skip(*arguments)
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
         with pytest.raises(ZeroDivisionError):
-            train.train_or_skip(*arguments)
+            training.train_or_skip(*arguments)
     finally:
         process.kill()
         process.wait()

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
+import torch
+
 from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import SENTENCEPIECE, unescape
 from vaswani.decoding.translator import Translator, words_of
@@ -102,6 +105,8 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
     if not is_run_or_checkpoint(name):
         yield Translator(read_folder(Path(name)), user_dir=user_dir)
         return
+
+    # only for a run: these import fairseq, which a packed model does without
     from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.model_folder.data_text import DataOptions
     from vaswani.model_folder.packing import collect_model, user_dir_of, write_model
@@ -234,8 +239,6 @@ def head_weights(model: Any, source: Sequence[int], target: Sequence[int]) -> di
         numpy float32 by kind: ``encoder`` [N, H, S, S], ``decoder`` [N, H, T, T], ``cross``
         [N, H, T, S].
     """
-    import torch
-
     device = next(model.parameters()).device
     previous = torch.tensor([target], device=device).roll(1)  # it starts with the end
     with torch.no_grad():
@@ -263,8 +266,6 @@ def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
         weights: numpy [..., rows, columns] over subwords
         rows, columns: the words
     """
-    import numpy
-
     summed = numpy.stack([weights[..., u.first : u.last + 1].sum(-1) for u in columns], axis=-1)
     means = [summed[..., unit.first : unit.last + 1, :].mean(-2) for unit in rows]
     return numpy.stack(means, axis=-2)

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
 from vaswani.common.templates import render
 
@@ -75,7 +77,5 @@ def table_of(side: Side) -> dict[str, Any]:
 
 def packed(weights: Any) -> str:
     """Weights as bytes in base64."""
-    import numpy
-
     roots = numpy.rint(255 * numpy.sqrt(weights)).astype(numpy.uint8)
     return base64.b64encode(roots.tobytes()).decode("ascii")

@@ -13,13 +13,14 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 
-COMMAND, PAGE, RECORD = "vaswani attention", "attention.html", "attention.json"
+COMMAND = "vaswani attention"
+PAGE = "attention.html"
+RECORD = "attention.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ class Options:
 def run(options: Options) -> int:
     """Look inside the model that the arguments name."""
     from vaswani.attention_page.maps import attend, open_model
-    from vaswani.attention_page.page import MOST_WEIGHTS
+    from vaswani.attention_page.page import MOST_WEIGHTS, page
+    from vaswani.attention_page.picture import draw_layers
 
     out = Path(options.out) if options.out else default_folder(options.model)
     check_recorded(out, RECORD, COMMAND)
@@ -51,12 +53,23 @@ def run(options: Options) -> int:
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
         print(f"warning: the model reads all or part of {words} as <unk>", file=sys.stderr)
-    made = write(out, options, attention)
-    pictures = sum(name.endswith(".png") for name in made)
+    pictures = []
+    with making_recorded(out, RECORD, COMMAND) as (part, record):
+        with atomic_write(part / PAGE) as stream:
+            stream.write(page(attention, options.by))
+        if not options.no_pictures:
+            pictures = draw_layers(part, attention, options.by)
+        record.update(
+            model=options.model,
+            source=attention.source,
+            target=attention.target,
+            translated_by_the_model=attention.translated,
+            unknown=attention.unknown,
+        )
     print(f"{attention.source} → {attention.target}", file=sys.stderr)
     print(f"{out / PAGE}: open it in a browser", file=sys.stderr)
     if pictures:
-        print(f"{out}: {pictures} pictures, one per layer", file=sys.stderr)
+        print(f"{out}: {len(pictures)} pictures, one per layer", file=sys.stderr)
     return 0
 
 
@@ -67,24 +80,3 @@ def default_folder(model: str) -> Path:
         path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
     name = path.parent.name if path.name == "model" else path.name
     return Path(f"{name or 'model'}_attention")
-
-
-def write(out: Path, options: Options, attention: Any) -> list[str]:
-    """Make the whole folder or nothing; returns what is in it."""
-    from vaswani.attention_page.page import page
-    from vaswani.attention_page.picture import draw_layers
-
-    with making_recorded(out, RECORD, COMMAND) as (part, record):
-        with atomic_write(part / PAGE) as stream:
-            stream.write(page(attention, options.by))
-        made = [PAGE]
-        if not options.no_pictures:
-            made += draw_layers(part, attention, options.by)
-        record.update(
-            model=options.model,
-            source=attention.source,
-            target=attention.target,
-            translated_by_the_model=attention.translated,
-            unknown=attention.unknown,
-        )
-    return made

@@ -19,7 +19,6 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.experiment.find import experiment_paths, file_stem
-from vaswani.planning.first_experiment import next_commands
 from vaswani.planning.published_settings import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -41,6 +40,9 @@ class Options:
 
 def run(options: Options) -> int:
     """Write the experiment and describe it."""
+    from vaswani.planning.fine_tuning import fine_tuned
+    from vaswani.planning.first_experiment import first_experiment, next_commands
+
     if options.preset and options.start:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
     name, path = name_and_path(options.name)
@@ -49,12 +51,8 @@ def run(options: Options) -> int:
     if (data / "data-bin").is_dir():  # what 'vaswani prepare' made
         data = data / "data-bin"
     if options.start:
-        from vaswani.planning.fine_tuning import fine_tuned
-
         text, facts = fine_tuned(name, data, options.start)
     else:
-        from vaswani.planning.first_experiment import first_experiment
-
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)

@@ -12,7 +12,7 @@ fairseq makes from the data; if there is no data yet, they are estimated. Memory
 from dataclasses import dataclass
 
 from vaswani.common.options import argument
-from vaswani.planning.training_plan import Hardware, table, training_plan
+from vaswani.planning.hardware import Hardware
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,5 +25,7 @@ class Options(Hardware):
 
 def run(options: Options) -> int:
     """Work out the plan and print it."""
+    from vaswani.planning.training_plan import table, training_plan
+
     print(table(training_plan(options.config, options.overrides, options)))
     return 0

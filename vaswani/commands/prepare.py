@@ -41,8 +41,8 @@ from vaswani.experiment.find import (
     find_config,
     first_data_bin,
     known_configs,
-    read_yaml,
 )
+from vaswani.experiment.yaml_tables import read_yaml
 
 STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 

@@ -21,17 +21,25 @@ from typing import Any
 from vaswani.paper import FILES
 
 
-def file_for(words: Sequence[str]) -> ModuleType:
-    """The module of the result that a command line names."""
-    name = next((FILES[word] for word in words if word in FILES), "reproduction")
-    return importlib.import_module(f"vaswani.paper.{name}")
+def file_for(words: Sequence[str]) -> str:
+    """The file in ``vaswani.paper`` for the result that a command line names."""
+    return next((FILES[word] for word in words if word in FILES), "reproduction")
+
+
+def module_of(file: str) -> ModuleType:
+    """A file of ``vaswani.paper``, imported."""
+    return importlib.import_module(f"vaswani.paper.{file}")
 
 
 def options_for(words: Sequence[str]) -> type:
     """The dataclass of options for a command line."""
-    return file_for(words).Options  # type: ignore[no-any-return]
+    file = file_for(words)
+    if file == "reproduction":  # it imports torch, for which --help does not wait
+        file = "options"
+    options: type = module_of(file).Options
+    return options
 
 
 def run(options: Any) -> int:
     """Reproduce a table or a result."""
-    return int(file_for([options.name]).run(options))
+    return int(module_of(file_for([options.name])).run(options))

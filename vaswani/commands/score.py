@@ -11,35 +11,14 @@ Quote sacreBLEU, with its signature; the others are for comparison with older pa
 (docs/scoring.md). All numbers are written to a JSON file beside the translations.
 """
 
-import json
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from vaswani.common.artifact import is_report, output_file, writing
-from vaswani.common.errors import UserError, listed
-from vaswani.common.files import atomic_write
+from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
-from vaswani.data import round_trip
-from vaswani.data.text_recipe import moses_tokeniser
-from vaswani.decoding.translated_file import check_files
-from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
-from vaswani.scoring import bleu, parses, published
-from vaswani.scoring.score_input import (
-    AlignedLines,
-    ScoreInput,
-    input_of_files,
-    input_of_run,
-    looks_tokenised,
-)
-
-#: the brevity penalty below which to say something about it
-SHORT = 0.95
-#: BLEU below which translations have little in common with references, whatever their length
-UNLEARNED = 5.0
-LABELS = {"bleu": "sacreBLEU", "chrf": "chrF", "bleu_tokenised": "tokenised BLEU"}
+from vaswani.experiment.find import find_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,236 +44,38 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print the scores and save them beside the translations."""
-    system = score_input(options)
-    if system.trees:
-        return score_trees(options, system)
-    other = other_input(options, system) if options.compare else None
-    warn(system.main)
-    results, left_out = score(system)
-    figures = published.published(system.test_set, system.pair, len(system.main.references))
-    lines = table(results)
-    report = {**results, **facts(system), "left_out": left_out}
-    if figures:
-        assert system.test_set and system.pair, "the figures are looked up by these"
-        report["published"] = [figure._asdict() for figure in figures]
-        lines += published.table(figures, system.test_set, "-".join(system.pair))
-    if other:
-        report["comparison"] = {"with": options.compare, **compare(system, other)}
-        lines += comparison_table(report["comparison"])
-    read = [file for part in (system, other) if part for file in part.inputs()]
-    path = save(report, "chrf", options, system.out, read)
-    print("\n".join(lines))
-    if advice := remark(results):
-        print(advice, file=sys.stderr)
-    perfect = system.perfect_score()
-    if perfect and perfect[0] < round_trip.LOW:
-        print(f"of this data {round_trip.limit(*perfect)}", file=sys.stderr)
-    for reason in left_out:
-        print(f"left out: {reason}", file=sys.stderr)
-    print(f"written to {path}", file=sys.stderr)
-    if options.run and is_packable(find_run(options.run)):
-        print(f"next: vaswani pack {shlex.quote(str(find_run(options.run)))}", file=sys.stderr)
-    return 0
-
-
-def is_packable(folder: Path) -> bool:
-    """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
-    name = str(read_yaml(folder / RUN_CONFIG).get("model", {}).get("_name"))
-    return name.startswith(("vaswani_transformer", "transformer"))
-
-
-def score_trees(options: Options, system: ScoreInput) -> int:
-    """Print the figures of a run's parses, and save them beside these."""
-    figures = parses.of_run(system)
-    read = [Path(one["file"]) for one in figures["files"].values()]
-    path = save(figures, "f1", options, system.out, read)
-    print("\n".join(parses.table(figures)))
-    print(f"written to {path}", file=sys.stderr)
-    return 0
-
-
-def save(report: dict[str, Any], key: str, options: Options, out: Path, read: list[Path]) -> Path:
-    """Write a report, which may replace one that has this key too.
+    """Print the scores and save them beside the translations.
 
     Raises:
-        UserError: another file would be overwritten there.
+        UserError: neither a run nor files are given, or both, or they cannot be scored.
     """
-    path = Path(options.json) if options.json else out
-    path = output_file(path, read, lambda there: is_report(there, key), "report of scores")
-    with writing(path), atomic_write(path) as stream:
-        json.dump(report, stream, indent=1)
-    return path
+    from vaswani.scoring import report
+    from vaswani.scoring.score_input import input_of_run
 
-
-def score_input(options: Options) -> ScoreInput:
-    """What there is to score in a run or a file of hypotheses.
-
-    Raises:
-        UserError: neither or both are given, or they cannot be scored.
-    """
-    name, hypotheses = options.run, options.hypotheses
     of_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
-    of_files_given = any(getattr(options, key) for key in of_files)
-    if name and not of_files_given:
-        return input_of_run(name, options.subset)
-    if name or not hypotheses or not (options.references or options.test_set):
+    names_files = any(getattr(options, key) for key in of_files)
+    if options.run and not names_files:
+        system = input_of_run(options.run, options.subset)
+    elif options.run or not options.hypotheses or not (options.references or options.test_set):
         raise UserError(
             "give a run, or (not both) --hypotheses with --references or --test-set, and --pair"
         )
-    references = Path(options.references) if options.references else None
-    check_files([Path(hypotheses), *([references] if references else [])])
-    system = input_of_files(
-        Path(hypotheses), references, options.pair, options.test_set, options.tokenised
-    )
-    known = published.SENTENCES.get(options.test_set or "")
-    if known and known != len(system.main.references):
-        raise UserError(
-            f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "
-            f"{len(system.main.references):,}: it is another set, or part of one"
+    else:
+        system = report.input_with_references(
+            options.hypotheses,
+            options.references,
+            options.pair,
+            options.test_set,
+            options.tokenised,
         )
-    return system
-
-
-def other_input(options: Options, system: ScoreInput) -> ScoreInput:
-    """What ``system`` is compared with: a file of hypotheses of the same references, or a run.
-
-    Raises:
-        UserError: it is neither, or cannot be scored.
-    """
-    name = options.compare or ""
-    if options.run and not Path(name).is_file():
-        return input_of_run(name, options.subset)
-    check_files([Path(name)])
-    pair = "-".join(system.pair) if system.pair else None
-    return input_of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
-
-
-def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
-    """Every row that can be computed, the one to quote first; why others are left out."""
-    text, tokens, pair, main = system.text, system.tokens, system.pair, system.main
-    metrics, missing = metrics_of(system)
-    left_out = [missing] if missing else []
-    metrics.pop("bleu_tokenised", None)  # below, as of all tokens
-    quoted = bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature)
-    rows = quoted if text else {}
-    reason = ""
-    if text and not system.spaced:
-        reason = "Moses' tokeniser needs spaces between words"
-    elif text and not pair:
-        reason = "its tokeniser needs the language; give --pair, e.g. en-de"
-    if reason:
-        left_out.append(f"tokenised BLEU: {reason}")
-    elif tokens:
-        label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
-        rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
-    elif text and pair:
-        moses = moses_tokeniser(pair[1])
-        hypotheses, references = ([*map(moses, s)] for s in (text.hypotheses, text.references))
-        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
-    if not pair or pair[1] == "de":  # no paper splits other compounds
-        try:
-            if text and pair and not reason:
-                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, pair[1]))
-            elif tokens and not reason:
-                split = bleu.compound_split_tokens(tokens.hypotheses, tokens.references)
-                rows["compound_split"] = split
-        except UserError as error:  # hyphens are already split
-            reason = str(error)
-        left_out += [f"compound-split BLEU: {reason}"] if reason else []
-    if not text:
-        left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
-        rows["chrf"] = quoted["chrf"]
-    return rows, left_out
-
-
-def metrics_of(system: ScoreInput) -> tuple[dict[str, Any], str]:
-    """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    if not system.text:  # sacreBLEU must not tokenise again
-        return {"bleu_tokenised": bleu.tokenised_metric(), "chrf": CHRF()}, ""
-    tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)
-    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}, missing
-
-
-def facts(system: ScoreInput) -> dict[str, Any]:
-    """What the numbers refer to."""
-    sides = {"text": system.text, "tokens": system.tokens}
-    return {
-        "files": {name: side.fingerprints() for name, side in sides.items() if side},
-        "lines": len(system.main.references),
-        "pair": "-".join(system.pair) if system.pair else None,
-        "test_set": system.test_set,
-        "without_output": system.main.without_output(),
-        **({"translation": system.translation} if system.translation else {}),
-    }
-
-
-def warn(lines: AlignedLines) -> None:
-    """Name the sentences without a translation, and translations that look like tokens."""
-    empty, path = lines.without_output(), lines.files[0]
-    if empty:
-        print(
-            f"warning: {len(empty):,} of {len(lines.references):,} sentences have no translation "
-            f"in {path}: lines {listed(empty)}",
-            file=sys.stderr,
-        )
-    if looks_tokenised(lines.hypotheses) and not looks_tokenised(lines.references):
-        advice = "detokenise it, or its scores will be low"
-        print(f"warning: {path} looks tokenised, its references do not: {advice}", file=sys.stderr)
-
-
-def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
-    """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
-    lines = []
-    for key, row in rows.items():
-        by_sacrebleu = key in ("bleu", "chrf")
-        detail = row["signature"] if by_sacrebleu else row["text"].split(" ", 3)[3]
-        lines.append(f"{row['label']:<46}{row['score']:6.2f}   {detail}")
-    return lines
-
-
-def remark(rows: dict[str, bleu.ScoreRow]) -> str:
-    """What to do about translations that are much too short; else empty."""
-    row = rows.get("bleu") or rows.get("bleu_tokenised")
-    if not row or row["brevity_penalty"] >= SHORT or row["score"] < UNLEARNED:
-        return ""
-    return (
-        f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
-        f"and BLEU's brevity penalty is {row['brevity_penalty']:.2f}. Training longer helps most, "
-        "a larger --lenpen in 'vaswani generate' (1.0, 1.2) a little"
-    )
-
-
-def compare(system: ScoreInput, other: ScoreInput) -> dict[str, Any]:
-    """Whether this system and another differ significantly.
-
-    Raises:
-        UserError: the other system has different references.
-    """
-    this, that = system.main, other.main
-    if bool(system.text) != bool(other.text) or this.references != that.references:
-        raise UserError(
-            f"{this.files[1]} and {that.files[1]} differ: two systems can only be compared on "
-            "the same references"
-        )
-    warn(that)
-    metrics, _ = metrics_of(system)
-    compared = bleu.compare(metrics, this.hypotheses, that.hypotheses, this.references)
-    return {"files": that.fingerprints(), **compared}
-
-
-def comparison_table(comparison: dict[str, Any]) -> list[str]:
-    """The comparison as lines to print."""
-    lines = [
-        "",
-        f"{comparison['test']}, {comparison['trials']:,} trials, seed {comparison['seed']}; "
-        f"other: {comparison['with']}",
-        f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
-    ]
-    for key, row in comparison["metrics"].items():
-        this = f"{row['score']:.2f} ± {row['interval']:.2f}"
-        other = f"{row['other_score']:.2f} ± {row['other_interval']:.2f}"
-        lines.append(f"{LABELS[key]:<16}{this:>14}{other:>16}{row['p']:>9.4f}")
-    return lines
+    path = Path(options.json) if options.json else system.out
+    if system.trees:
+        report.report_parses(system, path)
+        return 0
+    other = None
+    if options.compare:
+        other = report.other_input(options.compare, system, options.subset if options.run else None)
+    report.report_scores(system, path, other, options.compare)
+    if options.run and report.is_packable(find_run(options.run)):
+        print(f"next: vaswani pack {shlex.quote(str(find_run(options.run)))}", file=sys.stderr)
+    return 0

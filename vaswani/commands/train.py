@@ -8,44 +8,14 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
-import logging
 import os
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from vaswani.common import signals
-from vaswani.common.errors import UserError, refusal_of_fairseq
-from vaswani.common.files import atomic_write, locked, read_json
+from vaswani.common.errors import UserError
 from vaswani.common.options import argument
-from vaswani.data import data_bin
-from vaswani.experiment import launch, run_record
-from vaswani.experiment.find import fairseq_logs, find_config, load_user_dir, read_yaml
-from vaswani.experiment.trainer import Stopped, fairseq_with
-from vaswani.experiment.training_progress import TrainingProgress
-
-#: seconds for which a job that SLURM has started again waits for the lock of a machine that died
-AFTER_RESTART = 300.0
-#: printed when a stop is requested, which may come in the middle of a long update
-STOPPING = "stopping after this update; Ctrl-C again: at once, without saving"
-
-
-class Decision(NamedTuple):
-    """What rank 0 decides for all: whether to train, and from which checkpoint, if any."""
-
-    trains: bool
-    resumes: bool
-    restore_file: str = "checkpoint_last.pt"
-    #: ``stop_key`` of the configuration
-    stop: str = ""
-    #: of this start, written when its first update begins
-    records: dict[str, str] = {}  # noqa: RUF012
-    #: the resets that are asked for, each with the text that it was asked for with
-    resets: dict[str, str] = {}  # noqa: RUF012
-    #: those of them that an earlier start has done
-    done: tuple[str, ...] = ()
+from vaswani.experiment.find import find_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +32,10 @@ class Options:
 
 def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
+    from vaswani.data import data_bin
+    from vaswani.experiment import launch, run_record
     from vaswani.experiment.fairseq_config import complete, experiment_config
+    from vaswani.experiment.training import start_rank, train_or_skip
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
@@ -84,214 +57,3 @@ def run(options: Options) -> int:
     else:
         start_rank(config, data, folder, place, None)
     return 0
-
-
-def train_or_skip(config: Any, data: dict[str, Any], folder: Path, place: launch.Launch) -> None:
-    """Rank 0: decide whether there is anything to train, and train."""
-    run_record.refuse_foreign_folder(folder)
-    patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
-    with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
-        signals.set_resumable(lambda: run_record.has_checkpoints(folder))
-        for change in run_record.changed_data(config, data, folder):
-            print(f"warning: {change}", file=sys.stderr)
-        finished = read_json(folder / run_record.FINISHED)
-        stop, resumes = run_record.stop_key(config), run_record.has_checkpoints(folder)
-        restore_file = checkpoint_to_start_from(config, folder, resumes)
-        if resumes and finished.get("stop") == stop:
-            if place.kind in (launch.TORCHRUN, launch.BY_HAND):  # the others wait for this
-                start_rank(config, data, folder, place, Decision(False, resumes))
-            print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
-            return
-        run_record.remove_half_written(folder)
-        records = run_record.records_of(config, data, folder, place)
-        resets = run_record.requested_resets(config, data)
-        done = run_record.finished_resets(resets, folder) if resumes else ()
-        for name in done:
-            print(f"checkpoint.{name} was done at an earlier start: going on", file=sys.stderr)
-        decision = Decision(True, resumes, restore_file, stop, records, resets, done)
-        start_rank(config, data, folder, place, decision)
-    print_end(config, folder, "finished")
-
-
-def print_end(config: Any, folder: Path, what: str) -> None:
-    """Print why a training ended, how good the model is, and the next command."""
-    finished, end = read_json(folder / run_record.FINISHED), ""
-    if "reason" in finished:
-        updates, most = finished["num_updates"], config.optimization.max_update
-        of = f" of {most:,}" if updates < most else ""
-        stopped = f"stopped by {finished['reason']} at update {updates:,}{of}"
-        reached = f"reached max_update ({updates:,})"
-        end = f": {reached if finished['reason'] == 'max_update' else stopped}"
-    if finished.get("perplexity") is not None:
-        end += f", validation perplexity {finished['perplexity']:,.2f}"
-    average = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
-    saved = run_record.has_checkpoints(folder)
-    print(
-        f"{folder}: {what}{end}; {average if saved else 'no checkpoint was saved'}", file=sys.stderr
-    )
-
-
-def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
-    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
-
-    Repeating the command continues from what the run has trained since.
-
-    Raises:
-        UserError: the run would start over from another checkpoint, and replace its own.
-    """
-    requested = str(config.checkpoint.restore_file)
-    default = run_record.last_checkpoint(folder).name
-    if requested == default or not resumes:
-        return requested
-    record = folder / "config.yaml"
-    before = read_yaml(record).get("checkpoint", {}) if record.is_file() else {}
-    if before.get("restore_file") != requested:
-        raise UserError(
-            f"{folder} has checkpoints of its own, which a start from {requested} would replace: "
-            "leave out checkpoint.restore_file to continue from them, or give another folder with "
-            "run=NAME"
-        )
-    return default
-
-
-def start_rank(
-    config: Any,
-    data: dict[str, Any],
-    folder: Path,
-    place: launch.Launch,
-    decision: Decision | None,
-) -> None:
-    """Start this rank of fairseq's training; ``decision`` is None except for rank 0."""
-    from fairseq.distributed import utils as distributed_utils
-    from torch.multiprocessing.spawn import ProcessException
-
-    from vaswani.experiment.fairseq_config import complete, writable
-
-    additions = {"common": {"log_format": "json"}, "distributed_training": place.section}
-    config = complete(config, additions)
-    if place.world_size == 1:
-        train_process(config, data, str(folder), decision)
-        return
-    try:
-        distributed_utils.call_main(
-            writable(config), train_process, data=data, folder=str(folder), decision=decision
-        )
-    except ProcessException as failure:
-        raise launch.error_of_process(failure) from None
-    finally:
-        if place.kind == launch.PER_GPU:  # before the lock is released
-            launch.end_processes()
-
-
-def train_process(
-    config: Any, data: dict[str, Any], folder: str, decision: Decision | None
-) -> None:
-    """One process of the training, with the others if there are any; rank 0 keeps the logs.
-
-    Raises:
-        UserError: the training diverged.
-        ConfigError: a machine has different data or a different folder.
-        Stopped: Ctrl-C or SIGTERM; what was trained is saved.
-    """
-    from vaswani.experiment.fairseq_config import complete
-
-    signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
-    load_user_dir(config.common.user_dir)
-    rank, run = config.distributed_training.distributed_rank or 0, Path(folder)
-    decision = launch.all_gather(decision)[0]
-    assert decision is not None
-    if not decision.trains:
-        return
-    sees_run = decision.resumes == run_record.has_checkpoints(run)
-    launch.check_agreement(rank, sees_run, data["sha256"], run)
-    start: dict[str, Any] = {"restore_file": decision.restore_file}
-    start.update(dict.fromkeys(decision.done, False))
-    if config.checkpoint.restore_file != decision.restore_file:
-        start.update(dict.fromkeys(run_record.RESETS, False))  # the run's own is taken whole
-    config = complete(config, {"checkpoint": start})
-    if rank:
-        run.mkdir(parents=True, exist_ok=True)
-        with signals.StopRequest() as request:
-            run_fairseq(config, run / f"train.rank{rank}.log", request, None, decision.resets)
-        return
-    records = decision.records
-
-    def first_update(updates: int) -> str:
-        for name, text in records.items():  # nothing is refused any more
-            with atomic_write(run / name) as stream:
-                stream.write(text)
-        begins = f"continuing at update {updates:,}" if updates else "training"
-        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}"
-
-    progress = TrainingProgress(
-        run / run_record.STATISTICS, config.optimization.max_update, first_update
-    )
-    with signals.StopRequest(STOPPING) as request:
-        try:
-            run_fairseq(config, run / "train.log", request, progress, decision.resets)
-        except Stopped as stopped:
-            if stopped.saved:
-                print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
-            raise
-    run_record.finish(run, decision.stop, progress.summary())
-
-
-def run_fairseq(
-    config: Any,
-    log: Path,
-    request: signals.StopRequest,
-    progress: TrainingProgress | None,
-    resets: dict[str, str],
-) -> None:
-    """fairseq's own training.
-
-    Args:
-        config: the experiment's
-        log: gets all that any library logs; of other ranks than 0, the warnings
-        request: becomes the process's when the first update begins
-        progress: None except for rank 0
-        resets: those that its checkpoints are to say were done
-
-    Raises:
-        UserError: the training diverged, or fairseq refuses something.
-        Stopped: Ctrl-C or SIGTERM; what was trained is saved.
-    """
-    from transformer_plugin.compat.resuming import newest_checkpoint
-    from vaswani.experiment.fairseq_config import fairseq_form
-
-    file = logging.FileHandler(log, encoding="utf-8", delay=True)
-    file.setLevel(logging.INFO if progress else logging.WARNING)
-    file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
-    root = logging.getLogger()
-    before, level = root.handlers, root.level
-    root.handlers, root.level = [file, *([progress] if progress else [])], logging.INFO
-    fairseq_logs(logging.INFO)
-    logging.captureWarnings(True)
-    try:
-        # only now: importing it sets up logging to the terminal unless handlers already exist
-        from fairseq_cli.train import main
-
-        with fairseq_with(request, progress, resets):
-            main(fairseq_form(config))
-    except FloatingPointError as error:
-        logging.getLogger(__name__).exception("the training diverged")
-        newest = newest_checkpoint(log.parent / "checkpoints")
-        raise UserError(
-            f"the training diverged at {str(error).splitlines()[0]} (last good checkpoint: "
-            f"{newest[1] if newest else 'none'}): lower the learning rate (optimization.lr, "
-            "lr_scheduler.lr_factor) or lengthen the warm-up, and run the command again, with "
-            "another run=NAME to start over"
-        ) from None
-    except Exception as error:
-        if not getattr(error, "for_users", False):
-            logging.getLogger(__name__).exception("the training failed")
-        refusal = refusal_of_fairseq(error)
-        if not refusal:
-            raise
-        raise UserError(f"{refusal} (in fairseq; {log} shows where)") from error
-    finally:
-        logging.captureWarnings(False)
-        for handler in root.handlers:
-            handler.close()
-        root.handlers, root.level = before, level
-        fairseq_logs(logging.WARNING)

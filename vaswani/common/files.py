@@ -20,6 +20,8 @@ from typing import IO, Any
 from vaswani.common.errors import UserError
 
 PathLike = str | Path
+#: what a file of JSON or YAML holds: tables, lists, numbers, text
+Table = dict[str, Any]
 #: errors of a full disk, quota or file size limit
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -34,7 +36,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    text: Table = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -98,7 +100,7 @@ def read_sums(path: Path) -> dict[str, str]:
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Table:
     """A JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +109,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_json(path: Path, table: dict[str, Any]) -> None:
+def write_json(path: Path, table: Table) -> None:
     """Write a table as human-readable JSON."""
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         json.dump(table, stream, indent=2, ensure_ascii=False)

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import map_ordered
@@ -78,8 +81,6 @@ def learn(
     size of the dictionary. Learning from word counts gives the same codes as the running text in a
     fraction of the memory.
     """
-    from subword_nmt.learn_bpe import learn_bpe
-
     with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
     if max(map(len, words), default=0) < 2:
@@ -117,8 +118,6 @@ def splitter(codes: Path, dropout: float = 0.0) -> Callable[[str], str]:
     Raises:
         UserError: the file is not one of BPE codes.
     """
-    from subword_nmt.apply_bpe import BPE
-
     try:
         # subword-nmt prints what is wrong, and exits
         with open(codes, encoding="utf-8", newline="\n") as stream, quietly():

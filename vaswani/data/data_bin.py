@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from fairseq.data import Dictionary
 
+from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.experiment.fairseq_config import complete
 from vaswani.experiment.find import CONFIGS, first_data_bin
+from vaswani_transformer.transformer import source_has_own_matrix
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
 #: an index's code for the type of tokens; fairseq also has two for floats, which tokens are not
@@ -122,11 +125,6 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
     raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
 
 
-def subset_option(folder: Path) -> str:
-    """What a command for ``vaswani generate`` needs: nothing, or `` --subset valid`` (no test)."""
-    return "" if any(folder.glob("test.*.idx")) else " --subset valid"
-
-
 def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list[Any]:
     """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
@@ -206,8 +204,6 @@ def load_dictionary(path: Path) -> Any:
     Raises:
         UserError: it is no such file, or a line is wrong; fairseq's errors do not name the file.
     """
-    from fairseq.data import Dictionary
-
     try:
         return Dictionary.load(str(path))
     except OSError:
@@ -220,9 +216,6 @@ def load_dictionary(path: Path) -> Any:
 
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
-    from transformer_plugin.compat.scope import is_plugin_model
-    from vaswani_transformer.transformer import source_has_own_matrix
-
     model, task = config.model, config.task
     plugin_model = is_plugin_model(model._name)
     shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")

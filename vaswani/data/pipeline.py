@@ -14,12 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
-from vaswani.data import binarise, bpe, round_trip, text
+from vaswani.data import archives as corpora
+from vaswani.data import binarise, bpe, pieces, round_trip, text, trees
 from vaswani.data.pairs import (
     Report,
     Work,
@@ -173,8 +176,6 @@ def write_recipe(job: Job, key: str) -> None:
 
     This BLEU is measured again if anything has changed: ``key`` is that of the last stage.
     """
-    import yaml
-
     recipe = replace(job.recipe, restored_bleu=None)
     recipe_key = key_of([key, asdict(recipe)])
     outputs = outputs_of(job.folder / RECIPE_FILE)
@@ -194,8 +195,6 @@ def write_recipe(job: Job, key: str) -> None:
 
 def make_raw(job: Job, out: Path) -> dict[str, Any]:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
-    from vaswani.data import archives as corpora
-
     all_parts = [part for parts in job.parts.values() for part in parts]
     for part in all_parts:
         part.files(job.recipe.langs)
@@ -214,8 +213,6 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
     recipe = job.recipe
     counts: dict[str, Any] = {}
     if recipe.trees:
-        from vaswani.data import trees
-
         for split, ((path, _),) in job.sources.items():
             limit = recipe.limit if split == "train" else None
             number = trees.write_sides(path, job.pair(out, split), recipe.keep_tags, limit)
@@ -284,8 +281,6 @@ def make_codes(job: Job, out: Path) -> dict[str, Any]:
     if shared:
         shutil.copyfile(shared, out)
     if recipe.subword == SENTENCEPIECE:
-        from vaswani.data import pieces
-
         if not shared:
             with stage_bar("learn pieces", None, "lines") as bar:
                 pieces.learn(sources, out, recipe.bpe, bar.update)
@@ -326,8 +321,6 @@ def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
     """
     recipe, dictionary = job.recipe, job.read.get("dictionary")
     if recipe.subword == SENTENCEPIECE and not dictionary:
-        from vaswani.data import pieces
-
         dictionary = out.with_name("dict.txt")  # no output: it is deleted with the folder
         pieces.write_dictionary(job.learned, dictionary)
     counts = binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)

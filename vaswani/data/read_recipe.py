@@ -10,7 +10,8 @@ from vaswani.common.options import check_number
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.find import find_config, read_yaml
+from vaswani.experiment.find import find_config
+from vaswani.experiment.yaml_tables import read_yaml
 
 #: valid values of these keys
 CHOICES = {

@@ -10,6 +10,8 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import NamedTuple
 
+from sacrebleu.metrics import BLEU
+
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import (
@@ -116,8 +118,6 @@ def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
 
 def bleu(restored: list[str], written: list[str]) -> float:
     """sacreBLEU's score of what is restored."""
-    from sacrebleu.metrics import BLEU
-
     metric = BLEU(tokenize="char" if hardly_spaced(written) else "13a")
     return round(float(metric.corpus_score(restored, [written]).score), 2)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of
+from vaswani.data.pieces import check_dictionary
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.recipe import Recipe
@@ -20,7 +21,8 @@ from vaswani.data.text_recipe import (
     TextRecipe,
     read_section,
 )
-from vaswani.experiment.find import find_run, first_data_bin, read_yaml
+from vaswani.experiment.find import find_run, first_data_bin
+from vaswani.experiment.yaml_tables import read_yaml
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,6 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
         )
     check_prepared(folder, [codes, *dictionaries])
     if kind == SENTENCEPIECE:
-        from vaswani.data.pieces import check_dictionary
-
         check_dictionary(codes, dictionaries[0])
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
 

@@ -23,8 +23,8 @@ from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, 
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread
 from vaswani.experiment.fairseq_config import complete, with_defaults
-from vaswani.experiment.find import saved_config
 from vaswani.experiment.launch import on_cpu
+from vaswani.experiment.plugin import saved_config
 from vaswani.model_folder.search_options import BEAM_OPTIONS, CPU_BATCH, GPU_BATCH, SearchOptions
 from vaswani_transformer import moses
 

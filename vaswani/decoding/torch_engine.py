@@ -132,7 +132,7 @@ def network_of(
             "--user-dir DIR, the folder that defines it"
         )
     if variant:  # only now: these import fairseq
-        from vaswani.experiment.find import load_user_dir
+        from vaswani.experiment.plugin import load_user_dir
         from vaswani.model_folder.packed_model import build_variant
 
         load_user_dir(user_dir)

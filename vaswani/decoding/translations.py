@@ -7,7 +7,8 @@ from typing import Any
 from vaswani.common.artifact import RecordedOutputs
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
-from vaswani.experiment.find import RUN_CONFIG, read_yaml
+from vaswani.experiment.find import RUN_CONFIG
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 
 #: a subset's files: tokens, text, what fairseq-generate prints; beside them the record, SUBSET.json

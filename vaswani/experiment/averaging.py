@@ -1,22 +1,24 @@
 """The mean of several checkpoints' parameters (section 6.1): exact, and in little memory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+import torch
+from torch import Tensor
+
+from transformer_plugin.checkpoints import load_checkpoint, not_finite
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.experiment.checkpoints import Checkpoint
 
 #: what decoding needs of a checkpoint besides its parameters
 FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
-def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
+def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Table:
     """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
     Two models are in memory at a time: the mean so far, and the one being added.
     """
-    from transformer_plugin.checkpoints import load_checkpoint
-
     models = ((str(checkpoint.path), model_of(checkpoint)) for checkpoint in checkpoints)
     mean = average_models(models)
     last = load_checkpoint(checkpoints[-1].path, mapped=True)
@@ -28,26 +30,26 @@ def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
     }
 
 
-def model_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+def model_of(checkpoint: Checkpoint) -> Mapping[str, Tensor]:
     """A checkpoint's parameters, without the optimizer's two numbers for each of them."""
-    from transformer_plugin.checkpoints import load_checkpoint
-
-    model: Mapping[str, Any] = load_checkpoint(checkpoint.path, mapped=True)["model"]
+    model: Mapping[str, Tensor] = load_checkpoint(checkpoint.path, mapped=True)["model"]
     return model
 
 
-def average_models(models: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def average_models(models: Iterable[tuple[str, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
     """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
 
     See :func:`running_means`, of which this is the last.
     """
-    mean: dict[str, Any] = {}
+    mean: dict[str, Tensor] = {}
     for mean in running_means(models):  # noqa: B007
         pass
     return mean
 
 
-def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+def running_means(
+    models: Iterable[tuple[str, Mapping[str, Tensor]]],
+) -> Iterator[dict[str, Tensor]]:
     """After each model, the mean of those so far. It is changed in place when the next is added.
 
     mean += (x - mean) / k, in float32 (float64 for float64); half precision is rounded once, at the
@@ -58,11 +60,7 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
     Raises:
         UserError: there is a NaN or infinity; the sentence starts with the label.
     """
-    import torch
-
-    from transformer_plugin.checkpoints import not_finite
-
-    mean: dict[str, Any] = {}
+    mean: dict[str, Tensor] = {}
     owner: dict[str, str] = {}
     k = 0
     for label, model in models:
@@ -86,7 +84,7 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
         yield {name: final[first] for name, first in owner.items()}
 
 
-def owners(model: Mapping[str, Any]) -> dict[str, str]:
+def owners(model: Mapping[str, Tensor]) -> dict[str, str]:
     """Each name → the first name that shares its tensor (its own, if it shares none)."""
     first: dict[tuple, str] = {}
     return {

@@ -5,11 +5,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from transformer_plugin.compat.dictionaries import KEY
+from transformer_plugin.compat.resuming import TRAINED
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.experiment.find import find_run, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
+from vaswani.experiment.validation import Validation
 
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
@@ -29,7 +33,7 @@ class Checkpoint:
 
     path: Path
     updates: int
-    run: Mapping[str, Any]
+    run: Mapping[str, object]
     averaged: int = 0
     loss: float | None = None
     beside: Mapping[int, float] = field(default_factory=dict)
@@ -79,8 +83,6 @@ def named(inputs: Sequence[str]) -> list[Checkpoint]:
 
 def is_name_of_training(path: Path) -> bool:
     """Whether a file has a name that fairseq-train gives its checkpoints."""
-    from transformer_plugin.compat.resuming import TRAINED
-
     return bool(TRAINED.fullmatch(path.name))
 
 
@@ -140,8 +142,6 @@ def best_of_run(folder: Path) -> Path:
     Raises:
         UserError: the run has no checkpoint.
     """
-    from transformer_plugin.checkpoints import CheckpointError
-
     checkpoints = folder / "checkpoints"
     candidates = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
     newest = max(candidates, key=lambda one: (one.updates, one.averaged), default=None)
@@ -174,8 +174,6 @@ def single_of_run(checkpoints: Path) -> Path | None:
 
     One that was saved only because the training was stopped is the last choice.
     """
-    from transformer_plugin.checkpoints import checkpoint_metadata
-
     names = (BEST, "checkpoint_last.pt")
     single = next((path for name in names if (path := checkpoints / name).is_file()), None)
     if single is None or single.name == BEST or not by_a_stop(checkpoint_metadata(single)):
@@ -190,9 +188,6 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
     Raises:
         UserError, CheckpointError: one is not stored, and cannot be computed.
     """
-    from transformer_plugin.checkpoints import load_checkpoint
-    from vaswani.experiment.validation import Validation
-
     beside = {updates: loss for one in candidates for updates, loss in one.beside.items()}
     losses: list[float] = []
     validation = None
@@ -211,8 +206,6 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
 
 def describe(path: Path) -> Checkpoint:
     """Read a file's ``Checkpoint``; CheckpointError or UserError if that is impossible."""
-    from transformer_plugin.checkpoints import checkpoint_metadata
-
     state = checkpoint_metadata(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if updates is None:
@@ -230,20 +223,18 @@ def describe_trained(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def by_a_stop(state: Mapping[str, Any]) -> bool:
+def by_a_stop(state: Table) -> bool:
     """Whether a checkpoint was saved only because the training was stopped."""
     return STOPPED in (state.get("extra_state") or {})
 
 
-def run_options(state: Mapping[str, Any]) -> dict[str, Any]:
+def run_options(state: Table) -> dict[str, object]:
     """What identifies a run: the model's name and options, languages, dictionaries, and seed.
 
     The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
     architectures store all options of the command line as the model's; those that belong to
     another section (save_dir, max_update …) are left out, since a resumed run may change them.
     """
-    from transformer_plugin.compat.dictionaries import KEY
-
     cfg = state.get("cfg") or {}
     model = cfg.get("model") or state.get("args") or {}
     model = model if isinstance(model, dict) else getattr(model, "__dict__", {})

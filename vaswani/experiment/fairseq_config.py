@@ -20,8 +20,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.initialize import add_defaults
+from fairseq.dataclass.utils import omegaconf_no_object_check
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+)
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_plugin import checks as plugin
+from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.find import load_plugin, load_user_dir, read_yaml, yaml_errors
+from vaswani.common.files import Table
+from vaswani.experiment.plugin import load_plugin, load_user_dir
+from vaswani.experiment.yaml_tables import read_yaml, yaml_errors
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
@@ -38,7 +55,7 @@ LEAST = {
 }
 
 
-def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
+def experiment_config(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
     """The complete configuration of an experiment, interpolations resolved.
 
     ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
@@ -50,23 +67,19 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     return config_of(read_yaml(path), str(path), overrides)
 
 
-def config_of(table: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
+def config_of(table: Table, where: str, overrides: Sequence[str] = ()) -> DictConfig:
     """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
-    from omegaconf import OmegaConf
-
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
-    given: Any = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
-    load_user_dir((given.get("common") or {}).get("user_dir"))
-    check_names(given, where)
-    config = with_defaults(given)
+    sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
+    load_user_dir((sections.get("common") or {}).get("user_dir"))
+    check_names(sections, where)
+    config = with_defaults(sections)
     check_values(config)
     return config
 
 
-def parse_overrides(overrides: Sequence[str]) -> Any:
+def parse_overrides(overrides: Sequence[str]) -> DictConfig:
     """The overrides as a configuration; raises UserError if one is not ``section.key=value``."""
-    from omegaconf import OmegaConf
-
     for override in overrides:
         if not re.match(r"\w+(\.\w+)+=", override):
             raise UserError(
@@ -77,16 +90,11 @@ def parse_overrides(overrides: Sequence[str]) -> Any:
         return OmegaConf.from_dotlist(list(overrides))
 
 
-def with_defaults(sections: dict[str, Any]) -> Any:
+def with_defaults(sections: Table) -> DictConfig:
     """The configuration with these sections: fairseq's defaults, its components', resolved."""
     load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.dataclass.initialize import add_defaults
-    from fairseq.dataclass.utils import omegaconf_no_object_check
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-    from omegaconf import OmegaConf
 
-    config: Any = OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections)
+    config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections)
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
     if is_legacy(config.model):  # written out, so that the configuration is complete
@@ -98,15 +106,13 @@ def with_defaults(sections: dict[str, Any]) -> Any:
     return complete(config, {"common": {"user_dir": user_dir}})
 
 
-def complete(config: Any, additions: Mapping[str, Mapping[str, Any]]) -> Any:
+def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) -> DictConfig:
     """A new configuration with what a command adds; nobody can change it.
 
     Args:
         config: complete, or lacking only what is added; it stays as it is
         additions: values by section and key
     """
-    from omegaconf import OmegaConf
-
     completed = writable(config)
     for section, values in additions.items():
         completed[section].update(values)
@@ -114,34 +120,27 @@ def complete(config: Any, additions: Mapping[str, Mapping[str, Any]]) -> Any:
     return completed
 
 
-def writable(config: Any) -> Any:
+def writable(config: DictConfig) -> DictConfig:
     """A copy that may be changed: for ``complete``, and for fairseq, which does."""
-    from omegaconf import OmegaConf
-
     writable_copy = copy.deepcopy(config)
     OmegaConf.set_readonly(writable_copy, False)
     OmegaConf.set_struct(writable_copy, False)
     return writable_copy
 
 
-def is_legacy(model: Any) -> bool:
+def is_legacy(model: DictConfig | None) -> bool:
     """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
-
     name = model.get("_name") if model else None
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
 
 
-def fairseq_form(config: Any) -> Any:
+def fairseq_form(config: DictConfig) -> DictConfig:
     """A copy in the form that fairseq takes, and may change: a Namespace for an old model.
 
     fairseq's command line does the same; some old models (``fconv``) also read options of the task
     there. With a DictConfig, official fairseq's omegaconf returns None for what is missing, never
     the default, and the model gets other sizes.
     """
-    from fairseq.dataclass.utils import omegaconf_no_object_check
-    from omegaconf import OmegaConf
-
     form = writable(config)
     if is_legacy(config.model):
         task, model = map(OmegaConf.to_container, (config.task, config.model))
@@ -156,31 +155,29 @@ def fairseq_form(config: Any) -> Any:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def check_names(given: dict[str, Any], where: str) -> None:
+def check_names(sections: Table, where: str) -> None:
     """Raises UserError for a section, component or key that fairseq does not know.
 
     Also for a number where it takes a list of them, and for YAML's truth values as languages.
     """
-    from fairseq.dataclass.configs import FairseqConfig
-
-    sections = FairseqConfig.__dataclass_fields__
-    for section, keys in {**dict.fromkeys(COMPONENTS), **given}.items():
-        if section not in sections:
-            raise UserError(
-                f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
-            )
+    known_sections = FairseqConfig.__dataclass_fields__
+    for section, keys in {**dict.fromkeys(COMPONENTS), **sections}.items():
+        if section not in known_sections:
+            offer = nearest(str(section), list(known_sections))
+            raise UserError(f"{where}: there is no section '{section}'{offer}")
         if not isinstance(keys, dict | None):
             raise UserError(f"{where}: section '{section}' has no keys, such as _name: {keys}")
-        known: dict[str, Any] | None = None
+        default = known_sections[section].default
+        types: dict[str, object] | None = None
         if section in COMPONENTS:
-            known = component_keys(section, keys, where)
-        elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
-            known = types_of(sections[section].default)
+            types = component_keys(section, keys, where)
+        elif dataclasses.is_dataclass(default):  # a class, or an instance of it
+            types = types_of(default)
         for key, value in (keys or {}).items():
-            if known is not None and key not in known:
-                offer = nearest(str(key), list(known))
+            if types is not None and key not in types:
+                offer = nearest(str(key), list(types))
                 raise UserError(f"{where}: {section} has no key '{key}'{offer}")
-            if known and get_origin(known[key]) is list and isinstance(value, (int, float)):
+            if types and get_origin(types[key]) is list and isinstance(value, (int, float)):
                 raise UserError(f"{where}: {section}.{key} is a list: write [{value}]")
             if isinstance(value, bool) and key.endswith("_lang"):
                 raise UserError(
@@ -188,12 +185,12 @@ def check_names(given: dict[str, Any], where: str) -> None:
                 )
 
 
-def types_of(options: Any) -> dict[str, Any]:
+def types_of(options: Any) -> dict[str, object]:
     """The types of a dataclass's fields, by name."""
     return {item.name: item.type for item in dataclasses.fields(options)}
 
 
-def component_keys(section: str, keys: Any, where: str) -> dict[str, Any] | None:
+def component_keys(section: str, keys: Table | None, where: str) -> dict[str, object] | None:
     """Keys of the component that ``_name`` chooses, and their types; None where fairseq lists none.
 
     Of an older model without a dataclass the types are not known, and are None.
@@ -201,15 +198,6 @@ def component_keys(section: str, keys: Any, where: str) -> dict[str, Any] | None
     Raises:
         UserError: ``_name`` is missing or not registered.
     """
-    from fairseq.models import (
-        ARCH_CONFIG_REGISTRY,
-        ARCH_MODEL_REGISTRY,
-        MODEL_DATACLASS_REGISTRY,
-        MODEL_REGISTRY,
-    )
-    from fairseq.registry import REGISTRIES
-    from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-
     if section == "model":
         registry = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
         configs = MODEL_DATACLASS_REGISTRY
@@ -235,13 +223,10 @@ def component_keys(section: str, keys: Any, where: str) -> dict[str, Any] | None
     return None
 
 
-def check_values(config: Any) -> None:
+def check_values(config: DictConfig) -> None:
     """Raises UserError or ConfigError for a value at which fairseq fails late, or never ends."""
-    from transformer_plugin import checks as plugin
-    from transformer_plugin.compat.scope import is_plugin_model
-
-    for section, given in config.items():
-        for key, value in given.items() if hasattr(given, "items") else ():
+    for section, options in config.items():
+        for key, value in options.items() if hasattr(options, "items") else ():
             for number in numbers_of(value):
                 if isinstance(number, float) and math.isnan(number):  # no limit would be reached
                     raise UserError(f"{section}.{key} is {value}, but must be a number")
@@ -279,7 +264,8 @@ def check_values(config: Any) -> None:
         plugin.check_task_config(config.task)
 
 
-def numbers_of(value: Any) -> Sequence[Any]:
+def numbers_of(value: object) -> Sequence[object]:
     """The values in a list, or a single one."""
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    return value if is_list else [value]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value
+    return [value]

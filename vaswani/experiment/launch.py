@@ -19,11 +19,19 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
+import torch
+from omegaconf import DictConfig
+from torch.multiprocessing import ProcessExitedException
+
+from transformer_plugin.config import ConfigError, PluginError
 from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
 from vaswani.experiment.find import DOCS
+from vaswani_transformer.precision import computed_in, tf32
+
+T = TypeVar("T")
 
 #: how processes were started, as env.json records it
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
@@ -51,10 +59,10 @@ class Launch(NamedTuple):
     kind: str
     rank: int
     world_size: int
-    section: dict[str, Any]
+    section: dict[str, object]
 
 
-def check_machine(config: Any) -> None:
+def check_machine(config: DictConfig) -> None:
     """Raises UserError for an option that needs a device, or a package, that is not here."""
     if config.common.tpu:
         raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave it out")
@@ -72,7 +80,7 @@ def check_machine(config: Any) -> None:
             )
 
 
-def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
+def find_launch(config: DictConfig, environ: Mapping[str, str], gpus: int) -> Launch:
     """Determine it from the configuration, the environment and the number of GPUs to use.
 
     Raises:
@@ -102,11 +110,11 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
     return Launch(TORCHRUN, rank, world_size, section)
 
 
-def from_this_machine(given: Any, gpus: int) -> Launch:
+def from_this_machine(section: DictConfig, gpus: int) -> Launch:
     """One process for each GPU, started by fairseq; on a CPU one process."""
-    world_size = given.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
+    world_size = section.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
-    if not gpus and world_size == given.distributed_num_procs:
+    if not gpus and world_size == section.distributed_num_procs:
         world_size = 1
     if world_size > max(1, gpus):
         raise UserError(
@@ -116,14 +124,14 @@ def from_this_machine(given: Any, gpus: int) -> Launch:
         )
     if world_size == 1:
         return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})
-    section = {
+    own_section = {
         "distributed_init_method": f"tcp://127.0.0.1:{free_port()}",
         "distributed_world_size": world_size,
         "distributed_num_procs": world_size,
         "distributed_rank": 0,
         "distributed_no_spawn": False,
     }
-    return Launch(PER_GPU, 0, world_size, section)
+    return Launch(PER_GPU, 0, world_size, own_section)
 
 
 def free_port() -> int:
@@ -133,16 +141,14 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def all_gather(value: Any) -> list[Any]:
+def all_gather(value: T) -> list[T]:
     """Each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
     """
-    import torch
-
     if not torch.distributed.is_initialized():
         return [value]
-    values = [None] * torch.distributed.get_world_size()
+    values = [value] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(values, value)
     return values
 
@@ -167,10 +173,6 @@ def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Pa
         elif differ:
             problem = f"has a different {differ[0]} from process 0: all need the same data"
         if problem:
-            import torch
-
-            from transformer_plugin.config import ConfigError
-
             if torch.distributed.is_initialized():  # else its threads may outlive the interpreter,
                 torch.distributed.destroy_process_group()  # which then aborts: exit code -6
             raise ConfigError(f"process {who} {problem}")
@@ -204,10 +206,6 @@ def error_of_process(failure: Exception) -> Exception:
     becomes that error, one for lack of memory its last line; any other stays as it is. torch has
     stopped the other processes by then.
     """
-    from torch.multiprocessing import ProcessExitedException
-
-    from transformer_plugin.config import PluginError
-
     if isinstance(failure, ProcessExitedException):
         return UserError(f"the training lost a process ({failure}){signals.continue_hint()}")
     last = str(failure).strip().splitlines()[-1]
@@ -223,27 +221,21 @@ def error_of_process(failure: Exception) -> Exception:
 # ---- on what ------------------------------------------------------------------------------------
 
 
-def on_cpu(config: Any) -> bool:
+def on_cpu(config: DictConfig) -> bool:
     """Whether fairseq uses the CPU: ``common.cpu``, or CUDA cannot be used."""
-    import torch
-
     return bool(config.common.cpu) or not torch.cuda.is_available()
 
 
-def gpus_to_use(config: Any) -> int:
+def gpus_to_use(config: DictConfig) -> int:
     """How many GPUs there are to use on this machine; torch counts those it cannot use, too."""
-    import torch
-
     return 0 if on_cpu(config) else torch.cuda.device_count()
 
 
-def precision_of(config: Any) -> str:
+def precision_of(config: DictConfig) -> str:
     """What products are computed in: ``fp32``, ``bf16`` or ``fp16`` (or fairseq's ``amp``).
 
     The model's bf16 is fp32 where the device has no units for it.
     """
-    from vaswani_transformer.precision import computed_in
-
     for name in ("fp16", "bf16", "amp"):
         if config.common.get(name):
             return name
@@ -251,12 +243,8 @@ def precision_of(config: Any) -> str:
     return computed_in(str(chosen), "cpu" if on_cpu(config) else "cuda")
 
 
-def devices_in_words(config: Any) -> str:
+def devices_in_words(config: DictConfig) -> str:
     """``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``: all of them together."""
-    import torch
-
-    from vaswani_transformer.precision import tf32
-
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}
     precision, processes = precision_of(config), config.distributed_training.distributed_world_size
     if names and precision == "fp32" and tf32():

@@ -5,12 +5,18 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata
+from transformer_plugin.compat.resuming import newest_checkpoint, trained_checkpoints
+from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import RUN_CONFIG, file_stem, is_run, read_yaml
+from vaswani.common.files import Table, atomic_write, read_json
+from vaswani.experiment.find import RUN_CONFIG, file_stem, is_run
 from vaswani.experiment.launch import Launch, on_cpu, precision_of
+from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer.precision import tf32
 
 FINISHED = "finished.json"
 STATISTICS = "train.jsonl"
@@ -38,7 +44,7 @@ def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
-def run_folder(config: Any, name: str | None, path: Path) -> Path:
+def run_folder(config: DictConfig, name: str | None, path: Path) -> Path:
     """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
     if name is not None:
         return Path(name) if "/" in name else Path("runs") / name
@@ -48,7 +54,7 @@ def run_folder(config: Any, name: str | None, path: Path) -> Path:
     return Path("runs") / file_stem(path.stem)
 
 
-def statistics(log: Path) -> Iterator[dict[str, Any]]:
+def statistics(log: Path) -> Iterator[Table]:
     """The readable lines of a run's train.jsonl: a full disk leaves half a line.
 
     There are none if the file does not exist.
@@ -69,8 +75,6 @@ def last_checkpoint(folder: Path) -> Path:
 
 def has_checkpoints(folder: Path) -> bool:
     """Whether a run's folder has checkpoints, even if the last one is missing."""
-    from transformer_plugin.compat.resuming import trained_checkpoints
-
     return bool(trained_checkpoints(folder / "checkpoints"))
 
 
@@ -85,10 +89,8 @@ def remove_half_written(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def stop_key(config: Any) -> str:
+def stop_key(config: DictConfig) -> str:
     """A hash of what decides when a training ends."""
-    from omegaconf import OmegaConf
-
     decides = [OmegaConf.to_container(config.optimization), config.checkpoint.patience]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -108,7 +110,7 @@ def refuse_foreign_folder(folder: Path) -> None:
         )
 
 
-def changed_data(config: Any, data: dict[str, Any], folder: Path) -> list[str]:
+def changed_data(config: DictConfig, data: Table, folder: Path) -> list[str]:
     """What has changed in the data since the run began, one sentence each.
 
     Its model, languages, seed, dictionary and training text may not.
@@ -118,7 +120,6 @@ def changed_data(config: Any, data: dict[str, Any], folder: Path) -> list[str]:
     """
     if not has_checkpoints(folder) or not (folder / "config.yaml").is_file():
         return []
-    from omegaconf import OmegaConf
 
     advice = "give the other training its own folder with run=NAME"
     before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
@@ -147,14 +148,12 @@ def changed_data(config: Any, data: dict[str, Any], folder: Path) -> list[str]:
     return changes
 
 
-def trained_differently(config: Any, data: dict[str, Any], folder: Path) -> str:
+def trained_differently(config: DictConfig, data: Table, folder: Path) -> str:
     """How a run's training differs from an experiment: the first key, or file of the data.
 
     Empty if it does not, or if nothing was trained there. Options that only one of them has are
     left out: the versions of fairseq do not have the same.
     """
-    from omegaconf import OmegaConf
-
     if not is_run(folder):
         return ""
     before, now = read_yaml(folder / RUN_CONFIG), OmegaConf.to_container(config)
@@ -168,7 +167,7 @@ def trained_differently(config: Any, data: dict[str, Any], folder: Path) -> str:
     return f"another {files[0]} than is now in {config.task.data}" if files else ""
 
 
-def changed_files(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def changed_files(before: Table, now: Table) -> list[str]:
     """The files of a data-bin that differ between two records which both list them, by name."""
     old, new = before.get("sha256", {}), now.get("sha256", {})
     return sorted(name for name in set(old) & set(new) if old[name] != new[name])
@@ -179,7 +178,7 @@ def changed_files(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 # it, too, and would begin anew each time. Each checkpoint says which resets it comes after.
 
 
-def requested_resets(config: Any, data: dict[str, Any]) -> dict[str, str]:
+def requested_resets(config: DictConfig, data: Table) -> dict[str, str]:
     """The resets that a configuration asks for, each with a hash of the training text."""
     prefix = f"{config.dataset.train_subset}."
     text = {name: digest for name, digest in data["sha256"].items() if name.startswith(prefix)}
@@ -194,8 +193,6 @@ def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
     """
     if not requested:
         return ()
-    from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata
-    from transformer_plugin.compat.resuming import newest_checkpoint
 
     try:
         saved = checkpoint_metadata(last_checkpoint(folder))
@@ -213,13 +210,8 @@ def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
 # ---- records ----------------------------------------------------------------------------------
 
 
-def records_of(config: Any, data: dict[str, Any], folder: Path, launch: Launch) -> dict[str, str]:
+def records_of(config: DictConfig, data: Table, folder: Path, launch: Launch) -> dict[str, str]:
     """The texts of env.json, with earlier starts in it, and config.yaml (complete, as trained)."""
-    from omegaconf import OmegaConf
-
-    from vaswani.common.environment import environment
-    from vaswani_transformer.precision import tf32
-
     before = read_json(folder / "env.json")
     earlier = before.pop("earlier_starts", []) + ([before] if before else [])
     now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
@@ -229,7 +221,7 @@ def records_of(config: Any, data: dict[str, Any], folder: Path, launch: Launch) 
     return {"env.json": json.dumps(now, indent=1), "config.yaml": OmegaConf.to_yaml(config)}
 
 
-def finish(folder: Path, stop: str, summary: dict[str, Any]) -> None:
+def finish(folder: Path, stop: str, summary: Table) -> None:
     """Write finished.json; if there was nothing left to train, what it says of that is kept.
 
     Args:

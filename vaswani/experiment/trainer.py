@@ -16,19 +16,23 @@ import os
 import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.logging import progress_bar
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+from omegaconf import DictConfig
+
+from transformer_plugin.compat.replacing import protect
+from transformer_plugin.compat.translation_task import CheckedTranslationTask
+from vaswani.common.files import Table
 from vaswani.common.signals import StopRequest
 from vaswani.experiment.launch import all_gather
 from vaswani.experiment.run_record import RESETS_DONE, STOPPED
 from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
-
-if TYPE_CHECKING:
-    from fairseq.trainer import Trainer
-else:
-    Trainer = (
-        object  # fairseq's, which takes seconds to import, is the other base: see fairseq_with
-    )
 
 #: what a checkpoint calls the count, beside fairseq's ``best``
 PATIENCE = "patience"
@@ -72,24 +76,46 @@ def fairseq_with(
         progress: gets the numbers that fairseq logs; None except for rank 0
         resets: what checkpoints say of ``checkpoint.reset_…``
     """
-    from fairseq import checkpoint_utils, trainer
-    from fairseq.logging import progress_bar
-    from fairseq_cli import train
-
-    from transformer_plugin.compat.replacing import protect
-
     protect()
-    load, finish_update = checkpoint_utils.load_checkpoint, train.validate_and_save
+    replaced = replacements(request, progress, resets)
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
-    def load_checkpoint(section: Any, trainer: Any, **options: Any) -> tuple[Any, Any]:
+
+def replacements(
+    request: StopRequest, progress: TrainingProgress | None, resets: dict[str, str]
+) -> list[tuple[object, str, object]]:
+    """What is replaced in fairseq: the owner of each attribute, its name and its new value.
+
+    Args: as :func:`fairseq_with`.
+    """
+    from fairseq_cli import train  # sets up logging, if that was not done
+
+    load = checkpoint_utils.load_checkpoint
+    finish_update = train.validate_and_save
+
+    def load_checkpoint(
+        section: DictConfig, trainer: "StoppableTrainer", **options: Any
+    ) -> tuple[Table | None, EpochBatchIterator]:
         extra_state, iterator = load(section, trainer, **options)
         if extra_state and not section.reset_dataloader:
             make_up(trainer, extra_state)
         return extra_state, iterator
 
     def validate_and_save(
-        cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str], end_of_epoch: bool
-    ) -> Any:
+        cfg: DictConfig,
+        trainer: "StoppableTrainer",
+        task: FairseqTask,
+        epoch_itr: EpochBatchIterator,
+        subsets: list[str],
+        end_of_epoch: bool,
+    ) -> tuple[list[float | None], bool]:
         try:
             trainer.stop_if_requested()
             return finish_update(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
@@ -101,50 +127,39 @@ def fairseq_with(
     # fairseq's count: ``best`` and, from the second validation on, ``num_runs``: those since then
     count = vars(train.should_stop_early)
     ours = {"request": request, "progress": progress, "count": count, "resets": resets}
-    replaced: list[tuple[Any, str, Any]] = [
+    replaced: list[tuple[object, str, object]] = [
         (checkpoint_utils, "load_checkpoint", load_checkpoint),
         (train, "validate_and_save", validate_and_save),
-        (train, "Trainer", type("Trainer", (StoppableTrainer, trainer.Trainer), ours)),
+        (train, "Trainer", type("Trainer", (StoppableTrainer,), ours)),
     ]
     if progress:
         replaced.append((progress_bar, "JsonProgressBar", statistics_bar(progress)))
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    try:
-        for owner, name, value in replaced:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
+    return replaced
 
 
 class StoppableTrainer(Trainer):
-    """Comes before fairseq's Trainer; looks at ``request`` between updates, and in validation."""
+    """fairseq's Trainer; looks at ``request`` between updates, and in validation."""
 
     request: StopRequest
     progress: TrainingProgress | None
     resets: dict[str, str]
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
-    count: dict[str, Any]
+    count: Table
     without_improvement = 0
     #: with several processes: how many of them knew of a request in the last exchange
     requests = 0.0
     #: what the next checkpoint says of the stop that it was saved by
-    stopped: dict[str, Any] | None = None
+    stopped: Table | None = None
 
-    def __init__(self, cfg: Any, task: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, cfg: DictConfig, task: FairseqTask, *args: Any, **kwargs: Any) -> None:
         """As fairseq's; fairseq's own translation task is checked as the plugin's is."""
-        from fairseq.tasks.translation import TranslationTask
-
-        from transformer_plugin.compat.translation_task import CheckedTranslationTask
-
         if type(task) is TranslationTask:
             task.__class__ = CheckedTranslationTask
         super().__init__(cfg, task, *args, **kwargs)
         if self.progress:
             self.progress.trainer = self
 
-    def train_step(self, *args: Any, **kwargs: Any) -> Any:
+    def train_step(self, *args: Any, **kwargs: Any) -> Table | None:
         """As fairseq's; before the first update a signal ends the process at once.
 
         A FloatingPointError says at which update it was.
@@ -158,15 +173,15 @@ class StoppableTrainer(Trainer):
             update = self.get_num_updates() + 1
             raise FloatingPointError(f"update {update:,}: {error}") from error
 
-    def valid_step(self, *args: Any, **kwargs: Any) -> Any:
+    def valid_step(self, *args: Any, **kwargs: Any) -> Table:
         """As fairseq's."""
         output = super().valid_step(*args, **kwargs)
         self.stop_if_requested()
         return output
 
     def _aggregate_logging_outputs(
-        self, logging_outputs: Any, *numbers: Any, ignore: bool = False
-    ) -> Any:
+        self, logging_outputs: list[Table], *numbers: float, ignore: bool = False
+    ) -> tuple[list[Table], list[float]]:
         """As fairseq's: sums over the processes, here also of those that know of a request."""
         numbers = (*numbers, float(self.request.number > 0))
         outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *numbers, ignore=ignore)
@@ -182,7 +197,7 @@ class StoppableTrainer(Trainer):
         if self.requests if several else self.request.number:
             raise Stopped(self.request.number or signal.SIGINT, self.get_num_updates())
 
-    def save_checkpoint(self, filename: str, extra_state: Any) -> Any:
+    def save_checkpoint(self, filename: str, extra_state: Table) -> None:
         """As fairseq's; with the count, and with the stop, if it is saved by one."""
         by_a_stop = {STOPPED: self.stopped} if self.stopped else {}
         more = {PATIENCE: dict(self.count), RESETS_DONE: dict(self.resets), **by_a_stop}
@@ -190,7 +205,7 @@ class StoppableTrainer(Trainer):
 
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
-    ) -> Any:
+    ) -> Table | None:
         """As fairseq's; the count continues unless optimizer or meters start anew."""
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
         if extra_state:
@@ -213,7 +228,9 @@ class StoppableTrainer(Trainer):
         return "stop_min_lr" if self.get_lr() <= limits.stop_min_lr else "max_epoch"
 
 
-def save_last(section: Any, trainer: Any, epoch_itr: Any) -> str | None:
+def save_last(
+    section: DictConfig, trainer: "StoppableTrainer", epoch_itr: EpochBatchIterator
+) -> str | None:
     """Write checkpoint_last.pt and nothing else, and return its path; None if it is not wanted.
 
     Args:
@@ -221,8 +238,6 @@ def save_last(section: Any, trainer: Any, epoch_itr: Any) -> str | None:
         trainer: a ``StoppableTrainer``
         epoch_itr: fairseq's iterator over the training text
     """
-    from fairseq import checkpoint_utils
-
     section = copy.deepcopy(section)
     section.update(ONLY_LAST)
     trainer.stopped = {
@@ -236,7 +251,7 @@ def save_last(section: Any, trainer: Any, epoch_itr: Any) -> str | None:
     return os.path.join(section.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
 
 
-def make_up(trainer: Any, extra_state: dict[str, Any]) -> None:
+def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:
     """Validate and save what was due after the last update, if a stop came before it.
 
     If the training is over then, as by its patience, fairseq gets no further epoch to do.

@@ -13,11 +13,16 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vaswani.common.files import atomic_write
+from fairseq.logging.progress_bar import JsonProgressBar
+
+from vaswani.common.files import Table, atomic_write
 from vaswani.common.progress import bar
 from vaswani.experiment.run_record import statistics
+
+if TYPE_CHECKING:
+    from vaswani.experiment.trainer import StoppableTrainer
 
 CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar
@@ -31,21 +36,20 @@ TRAINING = ("train", "train_inner")
 Points = list[tuple[int, float]]
 
 
-def statistics_bar(progress: "TrainingProgress") -> Any:
+def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
     """fairseq's progress bar for JSON, whose numbers also go to ``progress``."""
-    from fairseq.logging.progress_bar import JsonProgressBar
 
     class StatisticsBar(JsonProgressBar):
         """fairseq's, as before, to train.log."""
 
         tag = ""
 
-        def log(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        def log(self, stats: Table, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: amid an epoch."""
             self.tag = tag or ""
             super().log(stats, tag, step)
 
-        def print(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        def print(self, stats: Table, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: at the end of an epoch, or of a validation."""
             self.tag = tag or ""
             super().print(stats, tag, step)
@@ -59,9 +63,9 @@ def statistics_bar(progress: "TrainingProgress") -> Any:
     return StatisticsBar
 
 
-def numbers(formatted: Mapping[str, Any]) -> dict[str, Any]:
+def numbers(formatted: Mapping[str, object]) -> Table:
     """fairseq's statistics with their numbers as numbers: it logs most of them as text."""
-    plain: dict[str, Any] = {}
+    plain: Table = {}
     for key, value in formatted.items():
         try:
             plain[key] = float(value) if isinstance(value, str) else value
@@ -80,7 +84,7 @@ class TrainingProgress(logging.Handler):
     """
 
     #: fairseq's, once there is one
-    trainer: Any = None
+    trainer: "StoppableTrainer"
 
     def __init__(
         self, jsonl: Path, max_update: int, opening: Callable[[int], str] = "update {}".format
@@ -122,7 +126,7 @@ class TrainingProgress(logging.Handler):
             shown = shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
             self.bar.write(f"  {shown}", file=sys.stderr)
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: Table) -> None:
         """Append one line to train.jsonl, with the time of day and the seconds of training."""
         times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
         self.stream.write(json.dumps({**times, **line}) + "\n")
@@ -143,7 +147,7 @@ class TrainingProgress(logging.Handler):
             self.bar.unpause()  # tqdm's clock starts here, too
             self.bar.write(self.opening(self.last_update), file=sys.stderr)
 
-    def note(self, tag: str, stats: dict[str, Any]) -> None:
+    def note(self, tag: str, stats: Table) -> None:
         """Write statistics; move the bar, or print a line if it is time or a validation ended.
 
         Args:
@@ -201,7 +205,7 @@ class TrainingProgress(logging.Handler):
         """Seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Table:
         """What finished.json records of a training that has ended."""
         return {
             "num_updates": self.last_update,
@@ -254,7 +258,7 @@ def draw_curve(log: Path, title: str) -> None:
     """Write curve.png beside train.jsonl; ImportError without matplotlib."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
-    figure: Any = Figure()
+    figure = Figure()
     losses = figure.add_subplot(title=title, xlabel="updates", ylabel="loss (bits per token)")
     scores = losses.twinx()
     for number, (name, curve) in enumerate(sorted(curve_points(log).items(), reverse=True)):

@@ -13,13 +13,23 @@ compared are computed in this one way, and none is taken from a log.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+
+from fairseq import tasks
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+from omegaconf import DictConfig
+from torch import Tensor
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import first_data_bin, saved_config
+from vaswani.common.files import Table
+from vaswani.experiment.fairseq_config import fairseq_form, with_defaults
+from vaswani.experiment.find import first_data_bin
+from vaswani.experiment.plugin import saved_config
 
+#: called with 1 after each batch
+Progress = Callable[[int], object]
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
 
@@ -36,10 +46,6 @@ class Validation:
     """
 
     def __init__(self, checkpoint: Path, folder: Path) -> None:
-        from fairseq import tasks
-        from fairseq.trainer import Trainer
-
-        from vaswani.experiment.fairseq_config import fairseq_form
 
         try:
             config = fairseq_form(validation_config(checkpoint, folder))
@@ -59,21 +65,21 @@ class Validation:
         """The number of batches."""
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
-    def __call__(self, parameters: Mapping[str, Any], on_batch: Any = None) -> float:
+    def __call__(self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None) -> float:
         """The loss; infinite if it is not a number. Arguments and errors as of ``measured``."""
         logged = self.measured(parameters, on_batch)
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
 
-    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> dict[str, float]:
+    def measured(
+        self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None
+    ) -> dict[str, float]:
         """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
             parameters: of the run's model; they are copied
             on_batch: called with 1 after each batch
         """
-        from fairseq.logging import metrics
-
         self.model.load_state_dict(dict(parameters))
         batches = self.batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
         with metrics.aggregate(new_root=True) as logged:
@@ -84,7 +90,7 @@ class Validation:
         return {name: float(logged[name].avg) for name in ("loss", "nll_loss") if name in logged}
 
 
-def validation_config(checkpoint: Path, folder: Path) -> Any:
+def validation_config(checkpoint: Path, folder: Path) -> DictConfig:
     """fairseq's configuration for validating in one process; raises UserError without data."""
     table = saved_config(checkpoint, folder)
     data = table["task"].get("data")
@@ -93,9 +99,7 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
             f"there is no data in {first_data_bin(data)}: run this where 'vaswani train' was run"
         )
 
-    from vaswani.experiment.fairseq_config import with_defaults
-
-    sections: dict[str, dict] = {name: dict(table[name]) for name in SECTIONS}
+    sections: dict[str, Table] = {name: dict(table[name]) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
     if "precision" in sections["model"]:
         sections["model"]["precision"] = "fp32"

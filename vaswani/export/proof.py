@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sacrebleu.metrics import BLEU
+
 from vaswani.common.errors import UserError
 from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
@@ -269,7 +271,5 @@ def described(options: SearchOptions) -> str:
 
 def bleu_of(lang: str, references: list[str]) -> Any:
     """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
-    from sacrebleu.metrics import BLEU
-
     tokens, _ = tokens_for(lang, has_spaces(lang, references))
     return BLEU(tokenize=tokens, force=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.data import text
-from vaswani.experiment.find import first_data_bin, read_yaml
+from vaswani.experiment.find import first_data_bin
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.folder import ModelFolder
 
 

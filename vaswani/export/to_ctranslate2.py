@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq.data import Dictionary
+
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import ModelFolder
-
-#: CTranslate2's names of the types that parameters may be stored in
-QUANTIZATIONS = ("int8", "float16", "bfloat16")
+from vaswani_transformer.embedding import sinusoids
 
 
 def head_widths(architecture: Mapping[str, Any], side: str) -> tuple[int, int, int]:
@@ -49,8 +49,6 @@ def position_table(
         architecture: the section of config.json
         side: ``encoder`` or ``decoder``
     """
-    from vaswani_transformer.embedding import sinusoids
-
     learned = parameters.get(f"{side}.embedding.positions.weight")
     if learned is not None:
         return learned.float()
@@ -68,7 +66,7 @@ def write_model(
         folder: the packed model
         parameters: its state dict
         out: an empty folder
-        quantization: one of ``QUANTIZATIONS``; None: float32
+        quantization: ``int8``, ``float16`` or ``bfloat16``; None: float32
     """
     spec = spec_of(folder.config["architecture"], parameters)
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
@@ -149,6 +147,4 @@ def array(tensor: Any) -> Any:
 
 def vocabulary(dictionary: Path) -> list[str]:
     """The symbols of a dictionary file in the order of their numbers, fairseq's four first."""
-    from fairseq.data import Dictionary
-
     return list(Dictionary.load(str(dictionary)).symbols)

@@ -11,6 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
+from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks.translation import TranslationConfig
+from omegaconf import OmegaConf
+
+from transformer_plugin.compat import saving
 from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import BPE
 from vaswani.decoding.fairseq_engine import FairseqEngine
@@ -30,8 +38,6 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
         parameters: its state dict
         out: a folder
     """
-    from transformer_plugin.compat import saving
-
     is_variant = "variant" in folder.config
     state = {
         "args": None,
@@ -54,10 +60,6 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
 
 def configuration(folder: ModelFolder) -> dict[str, Any]:
     """The sections of fairseq's configuration, as plain values."""
-    from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.tasks.translation import TranslationConfig
-    from omegaconf import OmegaConf
-
     architecture = folder.config["architecture"]
     sections: dict[str, Any] = {}
     for name, section in vars(FairseqConfig()).items():
@@ -107,8 +109,6 @@ def text_options(folder: ModelFolder) -> dict[str, Any]:
 
 def plain(section: Any) -> dict[str, Any]:
     """A section of fairseq's configuration without classes of fairseq."""
-    from omegaconf import OmegaConf
-
     table = OmegaConf.to_container(section, enum_to_str=True)
     assert isinstance(table, dict)
     return {str(name): None if value == "???" else value for name, value in table.items()}
@@ -116,8 +116,6 @@ def plain(section: Any) -> dict[str, Any]:
 
 def model_options(architecture: Mapping[str, Any]) -> dict[str, Any]:
     """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
-    from fairseq.models.transformer import TransformerConfig
-
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
     options = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
@@ -150,8 +148,6 @@ def has_fairseqs_positions(architecture: Mapping[str, Any], side: str) -> bool:
 
 def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters by fairseq's names, float32."""
-    import torch
-
     architecture = folder.config["architecture"]
     renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
     for side in ("encoder", "decoder"):
@@ -169,9 +165,6 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> d
 
 def engine_of(folder: Path) -> FairseqEngine:
     """fairseq's model, task and search on the checkpoint in a folder, on the CPU."""
-    from fairseq import checkpoint_utils
-    from fairseq.dataclass.configs import GenerationConfig
-
     path = str(folder / CHECKPOINT)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [path], arg_overrides={"data": str(folder)}

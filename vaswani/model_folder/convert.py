@@ -7,6 +7,8 @@ same function: fairseq's positions begin at 2, and its norms have that ε.
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 #: parts of a layer, fairseq's name first; only decoder layers have cross-attention
 RENAMED: list[tuple[str, str]] = [
     ("self_attn.out_proj", "self_attention.out_proj"),
@@ -31,8 +33,6 @@ def from_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError: it lacks a parameter that every such model has.
     """
-    import torch
-
     converted = {
         "encoder.embedding.tokens.weight": state["encoder.embed_tokens.weight"],
         "decoder.embedding.tokens.weight": state["decoder.embed_tokens.weight"],

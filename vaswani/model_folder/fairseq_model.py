@@ -9,8 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+
+from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.errors import UserError
 from vaswani.model_folder.convert import from_fairseq
+from vaswani.model_folder.packed_model import kept_options
+from vaswani_transformer.packed import MATRICES
 
 #: options that change the function: the value our model has, and what other values mean
 FIXED_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -60,10 +66,6 @@ def model_from_fairseq(
     Raises:
         UserError: it is another kind of model, or has something that this plugin's lacks.
     """
-    from transformer_plugin.config import VaswaniTransformerConfig
-    from vaswani.model_folder.packed_model import kept_options
-    from vaswani_transformer.packed import MATRICES
-
     known = complete(options, where)
     check_expressible(known, where)
     parameters = renamed(state, where)
@@ -86,8 +88,6 @@ def model_from_fairseq(
 
 def complete(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The options with their architecture's defaults; UserError if it is not a transformer."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
-
     name = options.get("_name") or options.get("arch")
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":
         raise UserError(
@@ -160,7 +160,5 @@ def with_present_names(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def are_equal(parameters: Mapping[str, Any], one: str, other: str) -> bool:
     """Whether two parameters have the same numbers, as if they were shared."""
-    import torch
-
     first, second = parameters[one], parameters[other]
     return bool(first.shape == second.shape and torch.equal(first, second))

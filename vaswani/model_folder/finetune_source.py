@@ -6,15 +6,20 @@
 from pathlib import Path
 from typing import Any
 
+from transformer_plugin.checkpoints import checkpoint_metadata
+from transformer_plugin.compat import saving
+from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import is_run
+from vaswani.experiment.plugin import load_plugin
 from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
     sibling,
 )
+from vaswani.model_folder.packed_model import described
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"
@@ -54,8 +59,6 @@ def checkpoint_of(folder: ModelFolder) -> Path:
             "learning rate for fine-tuning depends"
         )
     if path.exists():
-        from transformer_plugin.checkpoints import checkpoint_metadata
-
         if checkpoint_metadata(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
             raise UserError(
                 f"{path} exists and is not {folder.path} as a checkpoint, which is to be written "
@@ -69,12 +72,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
 
 def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     """Write a checkpoint that fairseq can start training from."""
-    from transformer_plugin.compat import saving
-    from vaswani.experiment.find import load_plugin
-
     load_plugin()
-    from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
-    from vaswani.model_folder.packed_model import described
 
     _, task = described(folder)
     sections = model_as_config(folder)

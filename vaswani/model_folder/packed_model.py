@@ -3,8 +3,16 @@
 from dataclasses import fields
 from typing import Any
 
+from fairseq.data import Dictionary
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+from transformer_plugin.compat.scope import is_plugin_model
+from transformer_plugin.config import VaswaniTranslationConfig
+from transformer_plugin.task import VaswaniTranslationTask
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import CONFIG, ModelFolder
+from vaswani_transformer.config import TransformerConfig
+from vaswani_transformer.packed import read_config
 
 
 def kept_options() -> list[str]:
@@ -12,8 +20,6 @@ def kept_options() -> list[str]:
 
     The others say how it begins (``init``), or the same in other words.
     """
-    from vaswani_transformer.config import TransformerConfig
-
     names = [item.name for item in fields(TransformerConfig)]
     names.append(names.pop(names.index("share_decoder_input_output_embed")))  # it came later
     return [name for name in names if name not in ("init", "share_all_embeddings")]
@@ -25,10 +31,6 @@ def model_class(variant: dict[str, Any] | None) -> Any:
     Raises:
         UserError: nothing of that name is registered.
     """
-    from fairseq.models import MODEL_REGISTRY
-
-    from transformer_plugin.compat.scope import is_plugin_model
-
     name = variant["arch"] if variant else "vaswani_transformer"
     if not is_plugin_model(name):
         raise UserError(f"the model is a '{name}', which the --user-dir given does not register")
@@ -39,10 +41,6 @@ def model_config(
     architecture: dict[str, Any], where: str, variant: dict[str, Any] | None = None
 ) -> Any:
     """A model's configuration from the section ``architecture``; ValueError if it is none."""
-    from fairseq.models import MODEL_DATACLASS_REGISTRY
-
-    from vaswani_transformer.packed import read_config
-
     config = MODEL_DATACLASS_REGISTRY[variant["arch"] if variant else "vaswani_transformer"]()
     section = vars(read_config(architecture, where))
     for name, value in {**section, **(variant["options"] if variant else {})}.items():
@@ -58,9 +56,6 @@ def task_for(source: Any, target: Any, langs: tuple[str, str], model: Any) -> An
         langs: of source and target
         model: its configuration, for the maximum lengths of source and target in tokens
     """
-    from transformer_plugin.config import VaswaniTranslationConfig
-    from transformer_plugin.task import VaswaniTranslationTask
-
     config = VaswaniTranslationConfig()
     config.source_lang, config.target_lang = langs
     config.max_source_positions = model.max_source_positions
@@ -70,8 +65,6 @@ def task_for(source: Any, target: Any, langs: tuple[str, str], model: Any) -> An
 
 def described(folder: ModelFolder) -> tuple[Any, Any]:
     """The model's configuration and task as config.json describes them."""
-    from fairseq.data import Dictionary
-
     where = str(folder.path / CONFIG)
     config = model_config(folder.config["architecture"], where, folder.config.get("variant"))
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]

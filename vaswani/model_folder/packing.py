@@ -6,14 +6,24 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, not_finite
+from transformer_plugin.compat.dictionaries import other_dictionaries
+from transformer_plugin.compat.scope import is_plugin_model
+from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
-from vaswani.experiment.find import first_data_bin, load_user_dir, read_yaml, to_dict
+from vaswani.experiment.find import first_data_bin
+from vaswani.experiment.plugin import load_user_dir, to_dict
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
+from vaswani.model_folder.fairseq_model import model_from_fairseq
 from vaswani.model_folder.folder import (
     CARD,
     CONFIG,
@@ -63,9 +73,7 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         UserError: something is missing or does not fit, or the model cannot be packed.
         CheckpointError: the file is not a usable checkpoint.
     """
-
     load_user_dir(user_dir_of(run))
-    from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 
     state = load_checkpoint(checkpoint, mapped=True)
     sections = sections_of(state)
@@ -96,10 +104,6 @@ def stored_as_halves(found: Packable) -> Packable:
     Raises:
         UserError: a parameter has a number too large for it.
     """
-    import torch
-
-    from transformer_plugin.checkpoints import not_finite
-
     halves = {name: value.half() for name, value in found.parameters.items()}
     too_large = not_finite(halves)
     if too_large:
@@ -131,12 +135,6 @@ def our_model(
     state: Mapping[str, Any], options: dict[str, Any], checkpoint: Path
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
     """Options, parameters and variant of our model; converted if it is fairseq's."""
-    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-
-    from transformer_plugin.compat.scope import is_plugin_model
-    from transformer_plugin.config import VaswaniTransformerConfig
-    from vaswani.model_folder.fairseq_model import model_from_fairseq
-
     name = str(options.get("_name") or options.get("arch"))
     if not is_plugin_model(name):
         return *model_from_fairseq(options, state["model"], str(checkpoint)), None
@@ -187,9 +185,6 @@ def check(
     state: Mapping[str, Any],
 ) -> None:
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
-    from transformer_plugin.checkpoints import CheckpointError, not_finite
-    from transformer_plugin.compat.dictionaries import other_dictionaries
-
     config = model_config(architecture, "the checkpoint", variant)
     source, target = map(load_dictionary, dictionaries)
     task = task_for(source, target, langs, config)

@@ -1,16 +1,15 @@
 """Tables 2 to 4 of the paper at full size: a result by its name, and the commands that make it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
-from vaswani.common.options import argument, option
 from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.find import DOCS, file_stem, find_config, first_data_bin, read_yaml
+from vaswani.experiment.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import (
     FINISHED,
@@ -19,33 +18,20 @@ from vaswani.experiment.run_record import (
     split_run,
     statistics,
 )
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.paper import FILES
+from vaswani.paper.options import TABLE_4, Options
 from vaswani.paper.runner import run_commands
 from vaswani.planning import arithmetic
-from vaswani.planning.training_plan import Hardware, table, training_plan
+from vaswani.planning.training_plan import table, training_plan
 from vaswani.scoring import published
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.3: the parser of Table 4
-TABLE_4, PARSER = "table4", "parsing_wsj"
+PARSER = "parsing_wsj"
 #: how many checkpoints are averaged: by section 6.1; for the parser, as for base
 AVERAGED = {"base": 5, "big": 20, "wsj": 5}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options(Hardware):
-    """Options of ``vaswani reproduce NAME``: which result, and on what."""
-
-    name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
-    overrides: list[str] = argument(
-        "key=value",
-        "changes, as for 'vaswani train'; run=NAME uses a folder other than the experiment's",
-        default=[],
-    )
-    row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    small: bool = option(False, f"{TABLE_4}: a small model, on any trees: hours on a CPU")
-    dry_run: bool = option(False, "print the plan and commands, run nothing")
 
 
 class Reproduction(NamedTuple):

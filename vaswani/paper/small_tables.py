@@ -23,8 +23,9 @@ from vaswani.common.options import argument, option
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.find import file_stem, find_config, is_run, read_yaml
+from vaswani.experiment.find import file_stem, find_config, is_run
 from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics, trained_differently
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.paper.runner import run_commands
 
 FILE = "small_tables"

@@ -4,10 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from fairseq import models, tasks, utils
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationTask
+
+from transformer_plugin.batch_size import TOLERANCE, measure
+from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.data import data_bin
+from vaswani.experiment.fairseq_config import complete, fairseq_form
 from vaswani.experiment.find import first_data_bin
 from vaswani.planning import arithmetic
+from vaswani_transformer.fast.processor import choices_for
 
 #: the share of a batch's padded tokens that are real on the target side, at WMT's lengths
 REAL_SHARE = 0.87
@@ -47,10 +56,6 @@ def training_text(config: Any) -> TrainingText:
     Raises:
         UserError: the data is damaged.
     """
-    from fairseq import tasks
-
-    from vaswani.experiment.fairseq_config import complete, fairseq_form
-
     if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
     data = data_bin.data_bin_of(config.task)
@@ -70,11 +75,6 @@ def text_of_assumed_size(config: Any) -> TrainingText:
     Raises:
         UserError: nothing is known about this pair, or the experiment is unlike WMT14's.
     """
-    from fairseq.data import Dictionary
-    from fairseq.tasks.translation import TranslationTask
-
-    from vaswani.experiment.fairseq_config import fairseq_form
-
     pair = (config.task.source_lang, config.task.target_lang)
     if pair not in LENGTHS or not getattr(config.task, "batch_tokens", 0):
         folder = config.task.get("data")
@@ -92,11 +92,6 @@ def text_of_assumed_size(config: Any) -> TrainingText:
 
 def count_parameters(config: Any, task: Any) -> int:
     """The parameter count of the model, built without allocating memory."""
-    import torch
-    from fairseq import models
-
-    from vaswani.experiment.fairseq_config import fairseq_form
-
     with torch.device("meta"):
         model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
@@ -104,9 +99,6 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def memory_use(config: Any, gpus: int) -> arithmetic.MemoryUse:
     """How an update of an experiment uses the memory of each of its GPUs."""
-    from transformer_plugin.compat.scope import is_plugin_model
-    from vaswani_transformer.fast.processor import choices_for
-
     gpu = choices_for("cuda")
     plugin_model = is_plugin_model(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
@@ -126,8 +118,6 @@ def memory_use(config: Any, gpus: int) -> arithmetic.MemoryUse:
 
 def gpu_memory(gpus: int) -> float:
     """The memory of the smallest GPU, in GB."""
-    import torch
-
     return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
 
 
@@ -170,8 +160,6 @@ def choose_batch(
     Raises:
         UserError: there are too many GPUs to share the batch.
     """
-    from transformer_plugin.batch_size import TOLERANCE
-
     own, freq = int(config.dataset.max_tokens), int(config.optimization.update_freq[0])
     padded = float(own * freq)  # on one GPU
     wanted = getattr(config.task, "batch_tokens", 0)
@@ -200,10 +188,6 @@ def choose_batch(
 
 def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data."""
-    from fairseq import utils
-
-    from transformer_plugin.batch_size import measure
-
     dataset = text.task.dataset(config.dataset.train_subset)
     iterator = text.task.get_batch_iterator(
         dataset=dataset,

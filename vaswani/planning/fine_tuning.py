@@ -13,10 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_plugin.checkpoints import checkpoint_metadata
+from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
 from vaswani.experiment.checkpoints import Checkpoint, describe, find_checkpoint
-from vaswani.experiment.find import find_run, read_yaml
+from vaswani.experiment.fairseq_config import complete
+from vaswani.experiment.find import find_run
 from vaswani.experiment.run_record import STATISTICS, statistics
+from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.folder import read_folder
 from vaswani.planning import batching, first_experiment
@@ -95,10 +99,6 @@ def batch_for(
     Raises:
         UserError: the data's dictionaries are not the run's.
     """
-    from transformer_plugin.checkpoints import checkpoint_metadata
-    from transformer_plugin.compat.dictionaries import other_dictionaries
-    from vaswani.experiment.fairseq_config import complete
-
     max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
     config = first_experiment.configured(fine_tuning(conditions, first_experiment.DRAFT, trained))

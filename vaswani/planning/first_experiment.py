@@ -10,13 +10,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from transformer_plugin.config import (
+    VaswaniTransformerBigConfig,
+    VaswaniTransformerConfig,
+    VaswaniTransformerTinyConfig,
+    VaswaniTranslationConfig,
+)
 from vaswani.common.files import sha256_of
 from vaswani.common.templates import render
 from vaswani.data import data_bin
 from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
-from vaswani.experiment.find import load_plugin, parse_yaml
+from vaswani.experiment.fairseq_config import complete, config_of
+from vaswani.experiment.find import subset_option
+from vaswani.experiment.plugin import load_plugin
+from vaswani.experiment.yaml_tables import parse_yaml
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import Settings, settings_for, value_for
 
@@ -65,9 +77,6 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     Raises:
         UserError: there is no data or validation set, or one of them is empty or damaged.
     """
-    import numpy as np
-    import torch
-
     load_plugin()
     binarised = data_bin.data_bin_of({"data": str(data)})
     folder, languages = binarised.folder, binarised.languages
@@ -110,8 +119,6 @@ def settings_of_text(folder: Path, pairs: int) -> Settings:
 
 def longest_sentence() -> int:
     """The longest sentence that task and model accept by default, in tokens."""
-    from transformer_plugin.config import VaswaniTranslationConfig
-
     return int(VaswaniTranslationConfig().max_source_positions)
 
 
@@ -135,8 +142,6 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     Raises:
         UserError: the data cannot be trained on, or the machine is too small.
     """
-    from vaswani.experiment.fairseq_config import complete
-
     conditions = conditions_of(name, data, preset)
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
     text = batching.training_text(config)
@@ -157,8 +162,6 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
 
 def configured(experiment: str) -> Any:
     """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
-    from vaswani.experiment.fairseq_config import config_of
-
     where = "the new experiment"
     return config_of(parse_yaml(experiment, where), where)
 
@@ -172,16 +175,14 @@ def batch_tokens(conditions: Conditions, text: batching.TrainingText, most: int)
 
 def new_model(conditions: Conditions, batch: batching.Batch, batch_tokens: int) -> str:
     """The experiment for a model of a preset's sizes."""
-    from transformer_plugin import config
-
     presets = {
         "tiny": (
             "_tiny",
-            config.VaswaniTransformerTinyConfig(),
+            VaswaniTransformerTinyConfig(),
             "the sizes for small text and for CPUs (not in the paper)",
         ),
-        "base": ("", config.VaswaniTransformerConfig(), "the paper's base model (Table 3)"),
-        "big": ("_big", config.VaswaniTransformerBigConfig(), "the paper's big model (Table 3)"),
+        "base": ("", VaswaniTransformerConfig(), "the paper's base model (Table 3)"),
+        "big": ("_big", VaswaniTransformerBigConfig(), "the paper's big model (Table 3)"),
     }
     suffix, sizes, about_preset = presets[conditions.preset]
     return experiment_text(
@@ -230,7 +231,7 @@ def experiment_text(
 
 def next_commands(name: str, data: Path) -> list[str]:
     """The commands from an experiment to its score, and of text to a model that translates it."""
-    subset = data_bin.subset_option(data)
+    subset = subset_option(data)
     scored = [
         f"vaswani train {name}",
         f"vaswani average {name}",

@@ -7,37 +7,18 @@ divided among the GPUs by what fits into their memory.
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.options import Checked, option
+from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, batching
+from vaswani.planning.hardware import Hardware
 
 GB = 1e9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hardware(Checked):
-    """What the training would run on; a command adds these to its options."""
-
-    gpus: int | None = option(
-        metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)", least=1
-    )
-    memory: float | None = option(
-        metavar="GB",
-        help="memory per GPU (default: 16 GB with --gpus, else this machine's)",
-        above=0,
-    )
-    tokens_per_second: float | None = option(
-        metavar="X",
-        help="target tokens per second on all GPUs together, as training logs them (wps)",
-        above=0,
-    )
 
 
 def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> dict[str, Any]:
@@ -51,8 +32,6 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
     Raises:
         UserError: the experiment or data is invalid, or the hardware too small or too large for it.
     """
-    from vaswani.experiment.fairseq_config import experiment_config
-
     path = find_config(experiment)
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:

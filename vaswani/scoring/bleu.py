@@ -11,6 +11,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+from sacremoses import MosesPunctNormalizer
+
 from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
 
@@ -52,8 +56,6 @@ def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
 
 def tokenised_metric() -> Any:
     """sacreBLEU's BLEU with multi-bleu.perl's definition: tokens as they are, no smoothing."""
-    from sacrebleu.metrics import BLEU
-
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
@@ -105,8 +107,6 @@ def replace_punctuation() -> Callable[[str], str]:
 
     It leaves ``„``. Uses sacremoses, which turns the wide digit 1 into ``1``; Moses' script, ``"``.
     """
-    from sacremoses import MosesPunctNormalizer
-
     replace: Callable[[str], str] = MosesPunctNormalizer().replace_unicode_punct
     return replace
 
@@ -187,8 +187,6 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
     For Chinese, Japanese and Korean those it has for them, for other text without spaces
     characters, else 13a; characters too where a tokeniser's own packages are missing.
     """
-    from sacrebleu.metrics import BLEU
-
     name = BY_LANGUAGE.get(base(lang), "13a" if spaced else CHARACTERS)
     try:
         BLEU(tokenize=name)
@@ -231,8 +229,6 @@ def compare(
         metrics: sacreBLEU's objects, by the keys to use in the result
         this, other, references: sentences, line by line
     """
-    from sacrebleu.significance import PairedTest
-
     systems: list[tuple[str, Sequence[str]]] = [("this", this), ("other", other)]
     # 0: the default number of resamples for the intervals
     test = PairedTest(systems, metrics, [references], test_type="ar", n_ar_confidence=0)

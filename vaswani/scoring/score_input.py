@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sacrebleu
+
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.data.prepared_text import check_prepared, recipe_in
@@ -196,8 +198,6 @@ def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
     Raises:
         UserError: it is unavailable.
     """
-    import sacrebleu
-
     try:
         source = sacrebleu.get_source_file(name, pair)
         return Path(source), Path(sacrebleu.get_reference_files(name, pair)[0])

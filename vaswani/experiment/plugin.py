@@ -1,0 +1,74 @@
+"""The plugin and user-dirs, loaded; the configurations that checkpoints have in them."""
+
+import argparse
+import logging
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from fairseq.utils import import_user_module
+
+import transformer_plugin  # noqa: F401  (everything registers itself)
+from transformer_plugin import compat
+from transformer_plugin.checkpoints import checkpoint_metadata
+from vaswani.common.environment import plugin_dir
+from vaswani.common.errors import UserError
+from vaswani.common.files import Table
+from vaswani.experiment.find import RUN_CONFIG, is_run
+from vaswani.experiment.yaml_tables import read_yaml
+
+
+def load_plugin() -> None:
+    """Silence fairseq's log messages; the plugin was imported with this module."""
+    fairseq_logs(logging.WARNING)
+    compat.quiet()
+    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
+
+
+def load_user_dir(user_dir: str | None) -> str:
+    """Load the plugin, then a user-dir of one's own if there is one; returns its absolute path.
+
+    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
+    run was trained: Python cannot load two packages of one name.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    load_plugin()
+    if not user_dir or Path(user_dir).name == plugin_dir().name:
+        return str(plugin_dir())
+    folder = os.path.abspath(user_dir)
+    if not os.path.isdir(folder):
+        raise UserError(
+            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
+            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
+        )
+    import_user_module(argparse.Namespace(user_dir=folder))
+    return folder
+
+
+def fairseq_logs(level: int) -> None:
+    """Set how much fairseq logs."""
+    for name in ("fairseq", "fairseq_cli"):
+        logging.getLogger(name).setLevel(level)
+
+
+def saved_config(checkpoint: Path, folder: Path) -> defaultdict[str, Table]:
+    """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
+
+    A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a config.yaml.
+
+    Raises:
+        CheckpointError: the file is not a checkpoint.
+    """
+    saved = checkpoint_metadata(checkpoint).get("cfg") or {}
+    config = defaultdict(dict, {name: to_dict(section) for name, section in saved.items()})
+    config["common"].pop("user_dir", None)
+    if is_run(folder):
+        config.update(read_yaml(folder / RUN_CONFIG))
+    return config
+
+
+def to_dict(section: object) -> Table:
+    """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
+    return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))

@@ -1,0 +1,45 @@
+"""Tables in YAML, as omegaconf reads them, and so fairseq-hydra-train."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import Table
+
+
+def read_yaml(path: Path) -> Table:
+    """A YAML file whose top level is a table.
+
+    Raises:
+        UserError: not readable as YAML (with the line), or not a table.
+    """
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
+
+
+def parse_yaml(text: str, where: str) -> Table:
+    """A table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is from.
+
+    It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
+    """
+    with yaml_errors(where):
+        table = OmegaConf.create(text)
+    if not OmegaConf.is_dict(table):
+        raise UserError(f"{where}: expected sections such as 'task:' and 'model:', found none")
+    return dict(OmegaConf.to_container(table))
+
+
+@contextlib.contextmanager
+def yaml_errors(where: str) -> Iterator[None]:
+    """An error of PyYAML's in the block becomes a UserError: ``where``, line, problem."""
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None

@@ -1,0 +1,144 @@
+"""Makes an export: the target's files, proved against the packed model, and what is beside them."""
+
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from transformer_plugin.checkpoints import CheckpointError
+from vaswani.common.errors import UserError
+from vaswani.common.files import Table, read_json, sha256_of, write_json
+from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
+from vaswani.decoding.translator import Translator
+from vaswani.experiment.checkpoints import best_of_run
+from vaswani.experiment.find import is_run, run_folders
+from vaswani.experiment.plugin import load_plugin
+from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
+from vaswani.export.card import export_card
+from vaswani.export.proof import Proof
+from vaswani.export.text import ProofText
+from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
+
+NOT_COMPARED = (
+    "not compared with the packed model: 'pip install transformers sentencepiece' and export again"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a packed model is exported to."""
+
+    #: one of ``vaswani.model_folder.folder.TARGETS``
+    name: str
+    #: one of CTranslate2's; None: float32
+    quantization: str | None
+    #: defines the model, if it is a variant of the paper's
+    user_dir: str | None
+
+
+def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
+    """Raises UserError for a model that the target cannot express."""
+    variant = folder.config.get("variant")
+    if variant and target.name != "fairseq":
+        raise UserError(
+            f"{folder.path} is a '{variant['arch']}', a variant of the paper's model, "
+            f"which {target.name} lacks: export it with --to fairseq --user-dir DIR"
+        )
+    if not variant:
+        to_ctranslate2.refuse_inexpressible(folder, target.name)
+    if target.name == "huggingface":
+        to_huggingface.refuse_positions(folder)
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
+    for folder in run_folders(name):
+        if is_run(folder) and (folder / "model" / CONFIG).is_file():
+            refuse_unless_best(folder)
+            return folder / "model"
+    return Path(name)
+
+
+def refuse_unless_best(run: Path) -> None:
+    """Raises UserError if a run's packed model is not its model with the lowest validation loss.
+
+    A run whose checkpoints are gone has no other than the packed one.
+    """
+    try:
+        best = best_of_run(run)
+    except (CheckpointError, UserError):
+        return
+    origin = read_json(run / "model" / CONFIG).get("origin", {})
+    if origin.get("sha256") != sha256_of(best):
+        raise UserError(
+            f"{run / 'model'} was packed from {origin.get('checkpoint')}, not from {best}: run "
+            f"'vaswani pack {run}' first, or name the folder {run / 'model'} to export it"
+        )
+
+
+def prove_and_fill(
+    folder: ModelFolder, target: Target, text: ProofText, part: Path, out: Path
+) -> None:
+    """Write a whole export into a temporary folder; UserError if its proof fails."""
+    load_plugin()
+    packed = Translator(folder, device="cpu", user_dir=target.user_dir)
+    proof = Proof(text, target.quantization, packed)
+    table = table_of(folder, target, proof)
+    if folder.codes:
+        for name in to_huggingface.names_of_codes(folder, target.name):
+            shutil.copyfile(folder.codes, part / name)
+    exported = convert(folder, target, table, part)
+    if exported:
+        proof.compare(exported)
+        proof.print_and_check(target.name)
+        table["proof"] = proof.table()
+        if target.name == "huggingface":
+            table["versions"] = {name: version(name) for name in ("transformers", "torch")}
+    else:
+        print(NOT_COMPARED, file=sys.stderr)
+        if proof.packed_search != proof.exported_search:
+            print(proof.other_rule(), file=sys.stderr)
+    write_json(part / EXPORT, table)
+    card = export_card(table, folder, out, proof.lines() if exported else [], target.user_dir)
+    (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+
+
+def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
+    """vaswani.json, except for the proof."""
+    architecture = folder.config["architecture"]
+    return {
+        **EXPORTED.header,
+        "target": target.name,
+        "quantization": target.quantization,
+        "text": folder.config["text"],
+        "generation": proof.generation(folder.config["generation"]),
+        "limits": {
+            "source": architecture["max_source_positions"],
+            "target": architecture["max_target_positions"],
+        },
+        "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+    }
+
+
+def convert(folder: ModelFolder, target: Target, table: Table, part: Path) -> Translator | None:
+    """Write the target's files; gives what translates with them, to be compared.
+
+    None for huggingface where there is no transformers.
+    """
+    if target.name == "ctranslate2":
+        to_ctranslate2.write_model(folder, folder.parameters(), part, target.quantization)
+        sums = {path.name: "" for path in part.iterdir()}
+        made = ModelFolder(part, table, sums, folder.recipe)
+        return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
+    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
+    if target.name == "fairseq":
+        to_fairseq.write_checkpoint(folder, folder.parameters(), part)
+        for lang in folder.langs:
+            shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
+        return Translator(folder, engine=to_fairseq.engine_of(part))
+    to_huggingface.write_model(folder, folder.parameters(), part)
+    if find_spec("transformers") is None:
+        return None
+    return Translator(folder, engine=to_huggingface.MarianEngine(folder, part))

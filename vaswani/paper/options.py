@@ -1,0 +1,24 @@
+"""The options of the paper's results at full size. ``--help`` needs nothing else, such as torch."""
+
+from dataclasses import dataclass
+
+from vaswani.common.options import argument, option
+from vaswani.planning.hardware import Hardware
+
+#: the name of Table 4, of which there is a small model, too
+TABLE_4 = "table4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Hardware):
+    """Options of ``vaswani reproduce NAME``: which result, and on what."""
+
+    name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
+    overrides: list[str] = argument(
+        "key=value",
+        "changes, as for 'vaswani train'; run=NAME uses a folder other than the experiment's",
+        default=[],
+    )
+    row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
+    small: bool = option(False, f"{TABLE_4}: a small model, on any trees: hours on a CPU")
+    dry_run: bool = option(False, "print the plan and commands, run nothing")
