@@ -13,14 +13,17 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 import torch
+from torch import nn
 
 from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import SENTENCEPIECE, unescape
-from vaswani.decoding.translator import Translator, words_of
+from vaswani.decoding.engine import Dictionary
+from vaswani.decoding.process_engine import ProcessEngine
+from vaswani.decoding.translator import InputSentence, Translator, words_of
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.folder import CONFIG, read_folder
 
@@ -82,7 +85,7 @@ class Attention:
     #: "source", "target" and "read", as in ``KINDS``
     sides: dict[str, Side]
     #: by kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
-    weights: dict[str, Any]
+    weights: dict[str, numpy.ndarray]
 
     @property
     def unknown(self) -> list[str]:
@@ -94,7 +97,7 @@ class Attention:
 
 
 @contextlib.contextmanager
-def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
+def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
     """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
@@ -127,7 +130,7 @@ def is_run_or_checkpoint(name: str) -> bool:
     return is_run(folder) and not (folder / CONFIG).is_file()
 
 
-def attend(translator: Any, source: str, target: str | None, most: int) -> Attention:
+def attend(translator: Translator, source: str, target: str | None, most: int) -> Attention:
     """The attention of a model over a sentence and its translation.
 
     Args:
@@ -139,30 +142,32 @@ def attend(translator: Any, source: str, target: str | None, most: int) -> Atten
     Raises:
         UserError: a sentence is empty or too long, or there are more weights than ``most``.
     """
-    read, dictionaries = sentence(translator, source, "source"), translator.engine
+    engine = translator.engine
+    assert isinstance(engine, ProcessEngine), "an export has no weights of attention to show"
+    read, source_ids = sentence(translator, source, "source")
     if target is None:
-        answer = best(translator, read)
-        target_subwords = [dictionaries.target[number] for number in answer[:-1]]
+        target_ids = best(translator, read)
+        target_subwords = [engine.target[number] for number in target_ids[:-1]]
         joined = translator.target_text.tokens(" ".join(target_subwords))
         text = translator.target_text.text(joined)
     else:
-        given, text = sentence(translator, target, "target"), target
-        target_subwords, answer = given.subwords, given.ids
-    check_number(translator.engine.model, len(read.ids), len(answer), most)
+        read_target, target_ids = sentence(translator, target, "target")
+        target_subwords = read_target.subwords
+        text = target
+    check_number(engine.model, len(source_ids), len(target_ids), most)
     source_lang, target_lang = translator.folder.langs
     moses = translator.folder.recipe.bpe != SENTENCEPIECE
-    target_side = (target_lang, target_subwords, dictionaries.target)
     sides = {
-        "source": side(source_lang, read.subwords, dictionaries.source, moses=moses),
-        "target": side(*target_side, moses=moses),
-        "read": side(*target_side, starts=True, moses=moses),
+        "source": side(source_lang, read.subwords, engine.source, moses=moses),
+        "target": side(target_lang, target_subwords, engine.target, moses=moses),
+        "read": side(target_lang, target_subwords, engine.target, starts=True, moses=moses),
     }
-    weights = head_weights(translator.engine.model, read.ids, answer)
+    weights = head_weights(engine.model, source_ids, target_ids)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
 
 
-def sentence(translator: Any, text: str, name: str) -> Any:
-    """The source, or the target, as the model reads it.
+def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentence, list[int]]:
+    """The source, or the target, as the model reads it, and its numbers, with the end.
 
     Raises:
         UserError: it is empty, or too long for the model.
@@ -174,10 +179,10 @@ def sentence(translator: Any, text: str, name: str) -> Any:
         raise UserError(
             f"the {name} {problem if read.too_long else 'has no words: give a sentence'}"
         )
-    return read
+    return read, read.ids
 
 
-def best(translator: Any, read: Any) -> list[int]:
+def best(translator: Translator, read: InputSentence) -> list[int]:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
     hypotheses = translator.search([read], translator.options.changed(nbest=1))
     tokens: list[int] = hypotheses[0][0].tokens
@@ -186,7 +191,11 @@ def best(translator: Any, read: Any) -> list[int]:
 
 
 def side(
-    lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False, moses: bool = True
+    lang: str,
+    subwords: Sequence[str],
+    dictionary: Dictionary,
+    starts: bool = False,
+    moses: bool = True,
 ) -> Side:
     """The words and subwords of a sentence.
 
@@ -199,7 +208,7 @@ def side(
     """
     shown = unescape if moses else str
     skip = 1 if starts else 0
-    unknown = [dictionary.index(subword) == dictionary.unk() for subword in subwords]
+    unknown = [dictionary.index(subword) == dictionary.unk_index for subword in subwords]
     units = [
         Unit(shown(subword), n + skip, n + skip, bad)
         for n, (subword, bad) in enumerate(zip(subwords, unknown, strict=True))
@@ -215,7 +224,7 @@ def side(
     return Side(lang, [*words, end], [*units, end])
 
 
-def check_number(model: Any, source: int, target: int, most: int) -> None:
+def check_number(model: nn.Module, source: int, target: int, most: int) -> None:
     """Raises UserError if there are more weights than can be shown."""
     encoder = sum(layer.self_attention.num_heads for layer in model.encoder.layers)
     decoder = sum(layer.self_attention.num_heads for layer in model.decoder.layers)
@@ -227,7 +236,9 @@ def check_number(model: Any, source: int, target: int, most: int) -> None:
         )
 
 
-def head_weights(model: Any, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
+def head_weights(
+    model: nn.Module, source: Sequence[int], target: Sequence[int]
+) -> dict[str, numpy.ndarray]:
     """The weights of every head.
 
     Args:
@@ -256,7 +267,7 @@ def head_weights(model: Any, source: Sequence[int], target: Sequence[int]) -> di
     }
 
 
-def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
+def between(weights: numpy.ndarray, rows: Sequence[Unit], columns: Sequence[Unit]) -> numpy.ndarray:
     """Weights between words, from those between subwords.
 
     What a word attends to is the mean over its subwords; how much a word is attended to is the sum
@@ -271,7 +282,7 @@ def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
     return numpy.stack(means, axis=-2)
 
 
-def view(attention: Attention, kind: str, by: str) -> tuple[Any, list[str], list[str]]:
+def view(attention: Attention, kind: str, by: str) -> tuple[numpy.ndarray, list[str], list[str]]:
     """The weights of a kind as shown, and the labels of rows and columns.
 
     Args:

@@ -9,11 +9,11 @@ import base64
 import html
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
+from vaswani.common.files import Table
 from vaswani.common.templates import render
 
 #: weights on a page, each of which takes 4/3 bytes: 32 MB
@@ -44,12 +44,12 @@ def page(attention: Attention, by: str) -> str:
     return render(HERE.with_suffix(".html"), **parts)
 
 
-def as_json(table: dict[str, Any]) -> str:
+def as_json(table: Table) -> str:
     """JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def data_of(attention: Attention, by: str) -> dict[str, Any]:
+def data_of(attention: Attention, by: str) -> Table:
     """What the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
@@ -69,13 +69,13 @@ def data_of(attention: Attention, by: str) -> dict[str, Any]:
     return {"by": by, "sides": sides, "kinds": kinds}
 
 
-def table_of(side: Side) -> dict[str, Any]:
+def table_of(side: Side) -> Table:
     """A side as the page's script reads it."""
     units: dict[str, list[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 
 
-def packed(weights: Any) -> str:
+def packed(weights: numpy.ndarray) -> str:
     """Weights as bytes in base64."""
     roots = numpy.rint(255 * numpy.sqrt(weights)).astype(numpy.uint8)
     return base64.b64encode(roots.tobytes()).decode("ascii")

@@ -16,11 +16,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.artifact import check_folder, is_inside, writing
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import locked, sha256_of
+from vaswani.common.files import Table, locked, sha256_of
 from vaswani.common.options import argument, option
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.decoding.translations import check_replaceable, translations_of
@@ -114,7 +113,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def print_report(report: dict[str, Any], path: Path) -> None:
+def print_report(report: Table, path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:

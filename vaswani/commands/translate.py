@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.decoding.engine import Progress
@@ -82,7 +82,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def output_settings(options: Options, search: SearchOptions) -> dict[str, Any]:
+def output_settings(options: Options, search: SearchOptions) -> Table:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
@@ -95,7 +95,10 @@ def print_rows(rows: list[str]) -> None:
 
 
 def translate(
-    translator: "LineTranslator", windows: Windows, write: Callable[[list[str]], Any], tally: Tally
+    translator: "LineTranslator",
+    windows: Windows,
+    write: Callable[[list[str]], object],
+    tally: Tally,
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output

@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
     NO_SPACE,
+    Table,
     atomic_write,
     locked,
     move,
@@ -129,10 +129,14 @@ class Outputs:
     """
 
     def __init__(
-        self, paths: Sequence[Path], on_conflict: Callable[[Path], Any], work: Path
+        self, paths: Sequence[Path], on_conflict: Callable[[Path], object], work: Path
     ) -> None:
-        self.paths, self.on_conflict, self.work = list(paths), on_conflict, work
-        self.part, self.complete, self.old = work / "part", work / "complete", work / "old"
+        self.paths = list(paths)
+        self.on_conflict = on_conflict
+        self.work = work
+        self.part = work / "part"
+        self.complete = work / "complete"
+        self.old = work / "old"
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[Path]:
@@ -179,6 +183,10 @@ class Outputs:
         remove(self.work)
 
 
+#: a file's size, time in nanoseconds, and SHA-256
+Stamp = tuple[int, int, str]
+
+
 class RecordedOutputs(Outputs):
     """Outputs with a record, by which they are recognised: what is not as recorded is kept.
 
@@ -198,19 +206,19 @@ class RecordedOutputs(Outputs):
         super().__init__([*(folder / name for name in names), record], self._keep_others, work)
         self.folder, self.record = folder, record
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> Table:
         """The record; empty if there is none."""
         return read_json(self.record)
 
-    def files(self) -> dict[Path, Any]:
+    def files(self) -> dict[Path, Stamp]:
         """Size, time and SHA-256 of each recorded file."""
         files = self.table().get("files", {})
-        return {self.folder / name: stamp for name, stamp in files.items()}
+        return {self.folder / name: tuple(stamp) for name, stamp in files.items()}
 
     def are_made(self, key: str) -> bool:
         """Whether everything recorded under this key is there, and unchanged; there may be more."""
-        known = self.files() if self.table().get("key") == key else {}
-        return bool(known) and all(is_as_recorded(path, *stamp) for path, stamp in known.items())
+        stamps = self.files() if self.table().get("key") == key else {}
+        return bool(stamps) and all(is_as_recorded(path, *stamp) for path, stamp in stamps.items())
 
     def redo(self) -> None:
         """Have them made again, whatever the key; they are still recognised."""
@@ -220,10 +228,10 @@ class RecordedOutputs(Outputs):
                 json.dump({**self.table(), "key": None}, stream, indent=1)
 
     @contextlib.contextmanager
-    def making(self, key: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def making(self, key: str) -> Iterator[tuple[Path, Table]]:
         """A folder to make the outputs in, and the record, to which the block may add."""
         with self.replacing() as part:
-            record: dict[str, Any] = {"key": key}
+            record: Table = {"key": key}
             yield part, record
             files = {}
             for path in files_in(part):
@@ -235,9 +243,14 @@ class RecordedOutputs(Outputs):
 
     def _keep_others(self, path: Path) -> None:
         """Rename an output that is not as recorded, or has more in it."""
-        known = self.files()
-        ours = (file in known and is_as_recorded(file, *known[file]) for file in files_in(path))
-        if not (known if path == self.record else all(ours)):
+        stamps = self.files()
+        if path == self.record:
+            is_ours = bool(stamps)
+        else:
+            is_ours = all(
+                file in stamps and is_as_recorded(file, *stamps[file]) for file in files_in(path)
+            )
+        if not is_ours:
             keep(path)
 
 
@@ -259,14 +272,15 @@ def is_as_recorded(path: Path, size: int, time: int, sha256: str) -> bool:
 def keep(path: Path, why: str = "was not made by this command, or has changed since") -> Path:
     """Rename what must not be replaced to a free name beside it, and say so."""
     number = 1
-    while os.path.lexists(kept := path.with_name(f"{path.name}.kept-{number}")):
+    while os.path.lexists(path.with_name(f"{path.name}.kept-{number}")):
         number += 1
-    move(path, kept)
-    print(f"{path} {why}: it is kept as {kept}", file=sys.stderr)
-    return kept
+    free = path.with_name(f"{path.name}.kept-{number}")
+    move(path, free)
+    print(f"{path} {why}: it is kept as {free}", file=sys.stderr)
+    return free
 
 
-def key_of(options: Any) -> str:
+def key_of(options: object) -> str:
     """What JSON-able options are recognised by: their SHA-256."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
@@ -275,7 +289,7 @@ def key_of(options: Any) -> str:
 
 
 @contextlib.contextmanager
-def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
+def making(path: Path, check: Callable[[Path], object]) -> Iterator[Path]:
     """While the block runs, the place to make a file or folder in that then becomes ``path``.
 
     Args:
@@ -299,9 +313,7 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def making_recorded(
-    folder: Path, record: str, command: str
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+def making_recorded(folder: Path, record: str, command: str) -> Iterator[tuple[Path, Table]]:
     """As :func:`making`, for a folder with a record of what is in it, by which it is recognised.
 
     Args:
@@ -315,7 +327,7 @@ def making_recorded(
     """
     with making(folder, lambda path: check_recorded(path, record, command)) as part:
         part.mkdir()
-        table: dict[str, Any] = {"made_by": command}
+        table: Table = {"made_by": command}
         yield part, table
         table["sha256"] = {path.name: sha256_of(path) for path in sorted(part.iterdir())}
         write_json(part / record, table)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+from vaswani.common.files import Table
 
 PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
 
@@ -23,7 +24,7 @@ def version() -> str:
         return "(not installed: running from the source tree)"
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Table:
     """Versions, commit, processor, GPUs, command and time of day."""
     import torch
 

@@ -22,12 +22,13 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 
 T = TypeVar("T")
 
 
 def option(
-    default: Any = None,
+    default: object = None,
     help: str | None = None,
     *,
     metavar: str | None = None,
@@ -56,7 +57,7 @@ def argument(
     metavar: str | None = None,
     help: str | None = None,
     *,
-    default: Any = MISSING,
+    default: object = MISSING,
     any_name: bool = False,
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
@@ -81,7 +82,7 @@ def flag_of(item: "Field[Any]") -> str:
 
 
 def check_number(
-    name: str, value: Any, least: float | None = None, above: float | None = None
+    name: str, value: object, least: float | None = None, above: float | None = None
 ) -> None:
     """Raise UserError unless an option's value is a finite number within its limits.
 
@@ -149,7 +150,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
         parser.add_argument(name, **how)
 
 
-def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, dict[str, Any]]:
+def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, Table]:
     """The arguments of ``ArgumentParser.add_argument`` for a field with this type."""
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}

@@ -9,8 +9,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
@@ -21,7 +23,16 @@ WORTH_PROCESSES = {"spawn": 5, "fork": 2}
 #: the most processes per core (and in any case) that are allowed: each takes some 0.2 GB
 MOST_PER_CORE, MOST_ANYWHERE = 2, 4
 
-Work = Callable[[Any], Any]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Item], Result]
+
+
+class Worker(NamedTuple):
+    """A process, and the pipe to it."""
+
+    process: BaseProcess
+    pipe: Connection
 
 
 def limit_workers(requested: int) -> int:
@@ -30,12 +41,12 @@ def limit_workers(requested: int) -> int:
 
 
 def map_ordered(
-    make: Callable[[], Work],
-    items: Iterable[Any],
+    make: Callable[[], Work[Item, Result]],
+    items: Iterable[Item],
     workers: int,
     method: Literal["spawn", "fork"] = "spawn",
     advice: str = "free some, or give fewer --workers, and run the same command again",
-) -> Generator[Any, None, None]:
+) -> Generator[Result, None, None]:
     """``make()(item)`` for each item, in order, by so many new processes.
 
     Each process has a thread here, and a pipe of its own: concurrent.futures' processes share
@@ -59,15 +70,16 @@ def map_ordered(
     if workers == 1 or len(first) < WORTH_PROCESSES[method]:
         yield from map(make(), items)
         return
-    processes: list[Any] = []
-    idle: SimpleQueue[Any] = SimpleQueue()
+    processes: list[BaseProcess] = []
+    idle: SimpleQueue[Worker] = SimpleQueue()
 
-    def done(item: Any) -> Any:
-        process, pipe = idle.get()
+    def done(item: Item) -> Result:
+        worker = idle.get()
         try:
-            return _asked(process, pipe, item, advice)
+            result: Result = _asked(worker, item, advice)
+            return result
         finally:
-            idle.put((process, pipe))
+            idle.put(worker)
 
     threads = ThreadPoolExecutor(workers)
     try:
@@ -85,7 +97,9 @@ def map_ordered(
             process.join()
 
 
-def _started(make: Callable[[], Work], method: str, processes: list[Any]) -> tuple[Any, Any]:
+def _started(
+    make: Callable[[], Work[Item, Result]], method: str, processes: list[BaseProcess]
+) -> Worker:
     """A new process, added to the list, and the pipe to it."""
     if method == "spawn":  # before: it would unblock what without_interrupts blocks
         resource_tracker.ensure_running()
@@ -96,26 +110,26 @@ def _started(make: Callable[[], Work], method: str, processes: list[Any]) -> tup
         process.start()
         processes.append(process)
     worker_end.close()  # so that the end of the process ends the pipe
-    return process, own_end
+    return Worker(process, own_end)
 
 
-def _asked(process: Any, pipe: Any, item: Any, advice: str) -> Any:
+def _asked(worker: Worker, item: object, advice: str) -> Any:
     """What a process makes of an item; UserError if it was killed, or the error that it raised."""
     try:
-        pipe.send(item)
-        result, error, trace = pipe.recv()
+        worker.pipe.send(item)
+        result, error, trace = worker.pipe.recv()
     except (EOFError, OSError):
-        process.join()
+        worker.process.join()
         raise UserError(
-            f"a process was killed (exit code {process.exitcode}), most likely for lack of memory: "
-            f"{advice}"
+            f"a process was killed (exit code {worker.process.exitcode}), most likely for lack "
+            f"of memory: {advice}"
         ) from None
     if error:
-        raise error from RuntimeError(f"in {process.name}:\n{trace}")
+        raise error from RuntimeError(f"in {worker.process.name}:\n{trace}")
     return result
 
 
-def _serve(make: Callable[[], Work], pipe: Any) -> None:
+def _serve(make: Callable[[], Work[Item, Result]], pipe: Connection) -> None:
     """Work on items from a pipe, as long as somebody waits for the results."""
     end_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -125,7 +139,7 @@ def _serve(make: Callable[[], Work], pipe: Any) -> None:
             item = pipe.recv()
             try:
                 work = work or make()
-                answer: Any = (work(item), None, "")
+                answer: tuple[object, Exception | None, str] = (work(item), None, "")
             except Exception as error:
                 answer = (None, error, traceback.format_exc())
             pipe.send(answer)

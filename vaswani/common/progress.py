@@ -12,7 +12,7 @@ LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {rate_fmt}, {remaining} left"
 tqdm.monitor_interval = 0  # no monitor thread beside forked processes
 
 
-def bar(**options: Any) -> Any:
+def bar(**options: Any) -> tqdm:
     """A tqdm bar, shown if stderr is a terminal unless ``disable`` is given."""
     return tqdm(**{"disable": None, **options})
 
@@ -26,7 +26,7 @@ class Lines(tqdm):  # type: ignore[type-arg]
             print(self, file=sys.stderr, flush=True)
 
 
-def stage_bar(title: str, total: int | None, unit: str = "pairs") -> Any:
+def stage_bar(title: str, total: int | None, unit: str = "pairs") -> tqdm:
     """Counts pairs (or other units) of a stage; use as a context manager."""
     options: Any = {"desc": title, "total": total, "unit": f" {unit}", "unit_scale": True}
     if sys.stderr.isatty():

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import FrameType
 
+#: what ``signal.signal`` takes and returns
+Handler = Callable[[int, FrameType | None], object] | int | None
 #: exit codes, as in shells
 INTERRUPTED, TERMINATED, EXIT_SIGPIPE = (128 + number for number in (2, 15, 13))
 
@@ -76,7 +78,7 @@ class StopRequest:
     def __init__(self, notice: str = "") -> None:
         self.number = 0
         self.notice = notice
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
 
     def begin(self) -> None:
         """From now on, until the end of the block, only note the first signal."""
@@ -102,11 +104,11 @@ class StopRequest:
     def __enter__(self) -> "StopRequest":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         _restore(self._before)
 
 
-def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[int, Any]:
+def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[int, Handler]:
     """Let these signals of this process call ``note``; returns their handlers until now.
 
     What is ignored, by nohup or a shell for its background, stays ignored. Only the main thread can
@@ -116,7 +118,7 @@ def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[
         return {}
     owner = os.getpid()
 
-    def handler(number: int, frame: Any) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
             note(number)
         elif number == signal.SIGTERM:  # a forked worker, no longer needed
@@ -128,7 +130,7 @@ def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[
     return {number: signal.signal(number, handler) for number in wanted}
 
 
-def _restore(handlers: dict[int, Any]) -> None:
+def _restore(handlers: dict[int, Handler]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

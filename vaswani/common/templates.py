@@ -8,13 +8,14 @@ import shlex
 import textwrap
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 #: of comments, as in the shipped experiments
 WIDTH = 100
 
 
-def render(template: Path, **values: Any) -> str:
+def render(template: Path, **values: object) -> str:
     """A template, filled in. It may extend another in its folder.
 
     Raises:
@@ -24,10 +25,8 @@ def render(template: Path, **values: Any) -> str:
 
 
 @lru_cache(maxsize=None)
-def environment_in(folder: Path) -> Any:
+def environment_in(folder: Path) -> Environment:
     """Jinja2's environment for the templates in a folder, which it compiles once."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     environment = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
@@ -58,9 +57,9 @@ def as_comment(paragraph: str) -> str:
     return wrapped + "\n"
 
 
-def as_yaml(value: Any) -> str:
+def as_yaml(value: object) -> str:
     """A value as YAML, on one line; text that YAML would misread is in quotes."""
-    import yaml
+    import yaml  # which comes with fairseq; the attention page does without it
 
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return str(dumped).splitlines()[0]

@@ -76,7 +76,7 @@ def make_dictionary(sources: Sequence[Path], size: int | None, workers: int) -> 
 
 
 def write_side(
-    text: Path, prefix: Path, dictionary: Any, workers: int, progress: Callable[[int], Any]
+    text: Path, prefix: Path, dictionary: Any, workers: int, progress: Callable[[int], object]
 ) -> tuple[int, int]:
     """Write ``PREFIX.bin`` and ``PREFIX.idx``; returns unknown and all subwords."""
     import torch

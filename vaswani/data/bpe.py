@@ -43,7 +43,7 @@ def counting_work() -> Callable[[Chunk], Counter[str]]:
 
 
 def vocabulary(
-    sources: Sequence[Path], workers: int, progress: Callable[[int], Any]
+    sources: Sequence[Path], workers: int, progress: Callable[[int], object]
 ) -> Counter[str]:
     """The words of all ``sources`` together, with their counts, in order of first occurrence.
 
@@ -98,7 +98,7 @@ def learn(
         learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
 
 
-def quietly() -> contextlib.AbstractContextManager[Any]:
+def quietly() -> contextlib.AbstractContextManager[object]:
     """While the block runs, nothing is printed on stderr."""
     return contextlib.redirect_stderr(io.StringIO())
 

@@ -5,23 +5,23 @@ a token beyond the dictionary fails in the middle of training, on a GPU without 
 """
 
 import struct
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from fairseq.data import Dictionary
+from omegaconf import DictConfig
 
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
+from vaswani.common.files import Table, sha256_of
 from vaswani.experiment.fairseq_config import complete
 from vaswani.experiment.find import CONFIGS, first_data_bin
 from vaswani_transformer.transformer import source_has_own_matrix
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
 #: an index's code for the type of tokens; fairseq also has two for floats, which tokens are not
-_TYPES: dict[int, Any] = {
+_TYPES: dict[int, type[np.integer]] = {
     **{1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64},
     **{8: np.uint16, 9: np.uint32, 10: np.uint64},
 }
@@ -48,12 +48,12 @@ class DataBin(NamedTuple):
         return self.source, self.target
 
     @property
-    def options(self) -> dict[str, dict[str, Any]]:
+    def options(self) -> dict[str, dict[str, str]]:
         """What a configuration says of it."""
         return {"task": {"source_lang": self.source, "target_lang": self.target}}
 
 
-def with_data_options(config: Any) -> tuple[Any, list[str]]:
+def with_data_options(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """The configuration with what an experiment need not say of its data, which are checked.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
@@ -86,7 +86,7 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if known else "vaswani prepare"
 
 
-def data_bin_of(task: Mapping[str, Any], advice: str = "") -> DataBin:
+def data_bin_of(task: Table | DictConfig, advice: str = "") -> DataBin:
     """The data of a task; the languages are those that were binarised, where it names none.
 
     Args:
@@ -125,7 +125,7 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
     raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
 
 
-def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list[Any]:
+def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list[np.ndarray]:
     """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
     Raises:
@@ -151,7 +151,7 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list
     return sizes
 
 
-def left_out(config: Any, data: DataBin, split: str, use: str) -> list[str]:
+def left_out(config: DictConfig, data: DataBin, split: str, use: str) -> list[str]:
     """What is too long in a split, as one sentence; none if all fits.
 
     Args:
@@ -188,7 +188,7 @@ def left_out(config: Any, data: DataBin, split: str, use: str) -> list[str]:
     return [] if fits.all() else [f"{where} {reason} and are left out"]
 
 
-def positions(config: Any) -> tuple[int, int]:
+def positions(config: DictConfig) -> tuple[int, int]:
     """The longest source and target sentences that task and model accept, in tokens."""
     limits = [
         [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
@@ -198,7 +198,7 @@ def positions(config: Any) -> tuple[int, int]:
     return source, target
 
 
-def load_dictionary(path: Path) -> Any:
+def load_dictionary(path: Path) -> Dictionary:
     """fairseq's dictionary in a file.
 
     Raises:
@@ -214,7 +214,7 @@ def load_dictionary(path: Path) -> Any:
         ) from error
 
 
-def check_dictionaries(config: Any, folder: Path) -> None:
+def check_dictionaries(config: DictConfig, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
     model, task = config.model, config.task
     plugin_model = is_plugin_model(model._name)
@@ -229,7 +229,7 @@ def check_dictionaries(config: Any, folder: Path) -> None:
         )
 
 
-def fingerprint(config: Any) -> dict[str, Any]:
+def fingerprint(config: DictConfig) -> Table:
     """What identifies the data: hashes of its dictionaries, indexes and texts."""
     folder = first_data_bin(config.task.data)
     files = [
@@ -245,7 +245,7 @@ class Index(NamedTuple):
     """What an index says: each sentence's length in tokens [N], and the type of a token."""
 
     sizes: np.ndarray
-    dtype: Any
+    dtype: type[np.integer]
 
 
 def read_index(prefix: str) -> Index:
@@ -285,7 +285,7 @@ def check_text(prefix: str, entries: int, dictionary: str) -> tuple[int, int]:
     dtype = read_index(prefix).dtype
     if not Path(f"{prefix}.bin").stat().st_size:
         return 0, 0
-    tokens = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
+    tokens: np.ndarray = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
     unknown, counted = 0, 0
     for start in range(0, len(tokens), _BLOCK):
         block = tokens[start : start + _BLOCK]

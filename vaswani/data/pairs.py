@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.processes import map_ordered
@@ -247,7 +247,7 @@ def transform(
     parts: Iterable[Chunk],
     targets: Sequence[Path],
     workers: int,
-    progress: Callable[[int], Any],
+    progress: Callable[[int], object],
 ) -> Report:
     """Append the sides of each chunk's result to ``targets``.
 

@@ -33,7 +33,7 @@ def learn(
     sources: Sequence[Path],
     model: Path,
     size: int,
-    progress: Callable[[int], Any] = lambda _: None,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Learn a model of ``size`` pieces, or as many as there are, from all ``sources`` together.
 

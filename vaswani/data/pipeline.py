@@ -19,7 +19,7 @@ import yaml
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, sha256_of
+from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import archives as corpora
 from vaswani.data import binarise, bpe, pieces, round_trip, text, trees
@@ -96,7 +96,7 @@ class Stage(NamedTuple):
     """
 
     name: str
-    make: Callable[[Job, Path], dict[str, Any]]
+    make: Callable[[Job, Path], Table]
     fields: tuple[str, ...]
 
     def key(self, job: Job, before: str) -> str:
@@ -193,7 +193,7 @@ def write_recipe(job: Job, key: str) -> None:
 # ---- the stages -------------------------------------------------------------------------------
 
 
-def make_raw(job: Job, out: Path) -> dict[str, Any]:
+def make_raw(job: Job, out: Path) -> Table:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
     all_parts = [part for parts in job.parts.values() for part in parts]
     for part in all_parts:
@@ -207,11 +207,11 @@ def make_raw(job: Job, out: Path) -> dict[str, Any]:
     return {p.name: text.count_lines(job.pair(out, p.name)[0]) for p in all_parts}
 
 
-def make_text(job: Job, out: Path) -> dict[str, Any]:
+def make_text(job: Job, out: Path) -> Table:
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
-    counts: dict[str, Any] = {}
+    counts: Table = {}
     if recipe.trees:
         for split, ((path, _),) in job.sources.items():
             limit = recipe.limit if split == "train" else None
@@ -250,7 +250,7 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
     return counts
 
 
-def make_tokens(job: Job, out: Path) -> dict[str, Any]:
+def make_tokens(job: Job, out: Path) -> Table:
     """Moses tokens, within the limits on words.
 
     Text that is tokenised already, and text for SentencePiece, stays as it is.
@@ -269,7 +269,7 @@ def make_tokens(job: Job, out: Path) -> dict[str, Any]:
     return transform_each_set(job, source, out, "tokenise", make)
 
 
-def make_codes(job: Job, out: Path) -> dict[str, Any]:
+def make_codes(job: Job, out: Path) -> Table:
     """The joint BPE, or the joint model of SentencePiece; returns its size.
 
     It is learned on the training text of both languages, or taken from other text. With trees, BPE
@@ -294,7 +294,7 @@ def make_codes(job: Job, out: Path) -> dict[str, Any]:
     return {f"merges{why}": merges}
 
 
-def make_bpe(job: Job, out: Path) -> dict[str, Any]:
+def make_bpe(job: Job, out: Path) -> Table:
     """The text in subwords, by BPE or SentencePiece, within the limits on subwords.
 
     With BPE-dropout, the training text is split several times, differently each time.
@@ -314,7 +314,7 @@ def make_bpe(job: Job, out: Path) -> dict[str, Any]:
     return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
-def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
+def make_data_bin(job: Job, out: Path) -> Table:
     """fairseq's binary form, with one dictionary; with trees, one for each side.
 
     With SentencePiece the dictionary has all of its pieces, in the model's order.
@@ -339,7 +339,7 @@ def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
 
 def transform_each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], list[Callable[[], Work]]]
-) -> dict[str, Any]:
+) -> Table:
     """Transform each set by each work that ``make(set)`` lists, in order, with one progress bar."""
     out.mkdir()
     counts = {}
@@ -362,7 +362,7 @@ def count_pairs(pairs: Sequence[Pair]) -> int:
     return sum(text.count_lines(pair[0]) for pair in pairs)
 
 
-def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
+def check_not_empty(job: Job, counts: Table, what: str) -> None:
     """Raise UserError if a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:

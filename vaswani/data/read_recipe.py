@@ -3,9 +3,9 @@
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.errors import UserError, nearest
+from vaswani.common.files import Table
 from vaswani.common.options import check_number
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
@@ -35,7 +35,7 @@ LEAST = {
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 
 
-def recipe_from(table: dict[str, Any], where: str) -> Recipe:
+def recipe_from(table: Table, where: str) -> Recipe:
     """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
 
     Raises:
@@ -83,7 +83,7 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
     return Recipe(**values)
 
 
-def check_dropout(table: dict[str, Any], where: str) -> None:
+def check_dropout(table: Table, where: str) -> None:
     """Raises UserError for BPE-dropout that cannot be, or copies that would all be equal."""
     dropout = table.get("bpe_dropout")
     if dropout is None:

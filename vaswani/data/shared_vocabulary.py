@@ -6,10 +6,9 @@ to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``)
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, read_sums, sha256_of
+from vaswani.common.files import Table, read_json, read_sums, sha256_of
 from vaswani.data.pieces import check_dictionary
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
@@ -34,7 +33,7 @@ class SharedVocabulary:
     #: codes (or SentencePiece's model), and the one dictionary of both languages
     files: tuple[Path, Path]
 
-    def recipe_for(self, own: dict[str, Any], name: str) -> Recipe:
+    def recipe_for(self, own: Table, name: str) -> Recipe:
         """The recipe applied to other text, with changes from the arguments ``own``.
 
         Raises:

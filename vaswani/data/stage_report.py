@@ -3,9 +3,9 @@
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.environment import peak_megabytes
+from vaswani.common.files import Table
 from vaswani.data.pairs import Report
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines
@@ -16,7 +16,7 @@ from vaswani.experiment.find import DOCS
 LINES_JUDGED = 1000
 
 
-def say_what_was_made(recipe: Recipe, made: Path, report: dict[str, Any], seconds: float) -> None:
+def say_what_was_made(recipe: Recipe, made: Path, report: Table, seconds: float) -> None:
     """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
 
     Args:
@@ -41,7 +41,7 @@ def say_what_was_made(recipe: Recipe, made: Path, report: dict[str, Any], second
             print(f"  {key}: {value:,}", file=sys.stderr)
 
 
-def show_dropped(name: str, dropped: dict[str, Any], examples: int) -> None:
+def show_dropped(name: str, dropped: Table, examples: int) -> None:
     """Print examples of the pairs that a stage left out of a set, so many for each reason."""
     for reason, shown in dropped.items():
         for place, source, target in shown[:examples]:

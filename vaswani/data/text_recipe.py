@@ -74,7 +74,7 @@ class TextRecipe:
         return self.source_lang, self.target_lang
 
 
-def read_section(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
     """A section of a model's table as its dataclass; UserError for an unknown or missing key."""
     try:
         return kind(**table)

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy
 import torch
@@ -18,6 +18,7 @@ from fairseq import checkpoint_utils, tasks, utils
 from omegaconf import DictConfig
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
@@ -82,13 +83,13 @@ class BatchDecoder:
         self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
         self.engine.processes = self.workers
 
-    def sample(self, batch: Batch) -> dict[str, Any]:
+    def sample(self, batch: Batch) -> Table:
         """A batch in fairseq's form."""
         sentences = [self.dataset[number] for number in batch.places]
-        sample: dict[str, Any] = self.dataset.collater(sentences)
+        sample: Table = self.dataset.collater(sentences)
         return sample
 
-    def sample_for_search(self, batch: Batch) -> dict[str, Any]:
+    def sample_for_search(self, batch: Batch) -> Table:
         """A batch on the device that searches."""
         sample = self.sample(batch)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
@@ -127,7 +128,7 @@ class LogWriter:
         #: of a task's own generator, perhaps only its end of sentence
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
-    def add(self, sample: dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
+    def add(self, sample: Table, results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
         pad, mark = self.target.pad(), self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
@@ -162,7 +163,7 @@ def data_folder(config: DictConfig) -> Path:
     return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
 
 
-def data_of_run(task: Mapping[str, Any]) -> data_bin.DataBin:
+def data_of_run(task: Mapping[str, object]) -> data_bin.DataBin:
     """The data that a run's task names, with its languages.
 
     Raises:

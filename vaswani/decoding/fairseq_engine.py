@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
@@ -36,7 +37,7 @@ class FairseqEngine(ProcessEngine):
         task: FairseqTask,
         models: Sequence[nn.Module],
         name: str,
-        sample: Callable[[Batch], dict[str, Any]] | None = None,
+        sample: Callable[[Batch], Table] | None = None,
     ) -> None:
         self.task = task
         self.models = list(models)
@@ -48,7 +49,7 @@ class FairseqEngine(ProcessEngine):
         self.target = task.target_dictionary
         self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
-    def sample_of_ids(self, batch: Batch) -> dict[str, Any]:
+    def sample_of_ids(self, batch: Batch) -> Table:
         """A batch in fairseq's form."""
         lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
         net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
@@ -87,7 +88,7 @@ class FairseqEngine(ProcessEngine):
         return [[token_hypothesis(one) for one in best] for best in hypotheses]
 
 
-def token_hypothesis(hypothesis: dict[str, Any]) -> TokenHypothesis:
+def token_hypothesis(hypothesis: Table) -> TokenHypothesis:
     """A hypothesis of fairseq's, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
         hypothesis["tokens"].tolist(),

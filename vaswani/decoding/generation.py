@@ -7,14 +7,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, sha256_of
+from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
@@ -40,7 +39,7 @@ class Request:
     data: str | None
     user_dir: str | None
     #: search options, by name
-    search: Mapping[str, Any]
+    search: Mapping[str, object]
 
 
 def target_text(config: DictConfig) -> TargetText:
@@ -124,7 +123,7 @@ def generation_config(
     )
     kind, _ = find_subword_model(data_folder(config))
     batch = CPU_BATCH if on_cpu(config) else GPU_BATCH
-    additions: dict[str, dict[str, Any]] = {
+    additions: dict[str, Table] = {
         "common_eval": {"post_process": SUBWORD_MODELS[kind].remove},
         "dataset": {"max_tokens": search.max_tokens or batch},
         **data_of_run(config.task).options,
@@ -132,7 +131,7 @@ def generation_config(
     return complete(config, additions), search
 
 
-def decoding_task(request: Request, trained: dict[str, Any]) -> dict[str, Any]:
+def decoding_task(request: Request, trained: Table) -> Table:
     """The task section to decode with.
 
     fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
@@ -146,7 +145,7 @@ def decoding_task(request: Request, trained: dict[str, Any]) -> dict[str, Any]:
     return task
 
 
-def search_of(request: Request, trained: dict[str, Any]) -> SearchOptions:
+def search_of(request: Request, trained: Table) -> SearchOptions:
     """How to search: as the run's configuration says, then as requested.
 
     Raises:

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import atomic_write, locked, move, read_json, sha256_of, sync
+from vaswani.common.files import Table, atomic_write, locked, move, read_json, sha256_of, sync
 from vaswani.data import text
+from vaswani.decoding.translator import Translation
 from vaswani.model_folder.folder import CARD, ModelFolder
 
 #: how many unknown words to list
@@ -81,7 +82,7 @@ class Tally:
     unknown_lines: int = 0
     unknown_examples: list[str] = field(default_factory=list)
 
-    def add(self, number: int, result: Any) -> None:
+    def add(self, number: int, result: Translation) -> None:
         """Count a line, by its number from 1, and its translation."""
         if result.too_long:
             self.not_translated.append(number)
@@ -111,7 +112,7 @@ class Tally:
             )
 
 
-def key_of_output(folder: ModelFolder, options: Any) -> str:
+def key_of_output(folder: ModelFolder, options: object) -> str:
     """A hash of the model and the options; the text has a separate one."""
     return key_of([{n: h for n, h in folder.sums.items() if n != CARD}, options])
 
@@ -185,7 +186,7 @@ class TranslatedFile:
             pass
         return bool(earlier.get("input") == again.digest.hexdigest())
 
-    def resume(self, state: dict[str, Any]) -> None:
+    def resume(self, state: Table) -> None:
         """Continue after the windows that are complete."""
         done = state.get("bytes", 0)
         if not done or not self.part.is_file() or self.part.stat().st_size < done:
@@ -198,7 +199,7 @@ class TranslatedFile:
         self.tally = Tally(**{item.name: state[item.name] for item in fields(Tally)})
         print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
 
-    def skip(self, state: dict[str, Any]) -> None:
+    def skip(self, state: Table) -> None:
         """Skip the lines that are already translated; UserError if this is not how they were."""
         remedy = f"remove it and {self.state_file} to start over"
         if state.get("key") != self.key:
@@ -232,7 +233,7 @@ class TranslatedFile:
         with atomic_write(self.state_file) as stream:
             json.dump(state, stream)
 
-    def finish(self, report: dict[str, Any]) -> None:
+    def finish(self, report: Table) -> None:
         """Put the file and its report in place."""
         assert self.stream is not None
         self.stream.close()

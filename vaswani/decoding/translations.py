@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from vaswani.common.artifact import RecordedOutputs
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json
+from vaswani.common.files import Table, read_json
 from vaswani.experiment.find import RUN_CONFIG
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
@@ -34,21 +33,21 @@ def check_replaceable(results: RecordedOutputs) -> None:
 # ---- whether they are as an experiment says -----------------------------------------------------
 
 
-def decoding(config: Any) -> dict[str, Any]:
+def decoding(config: Table) -> Table:
     """What an experiment says about decoding: the search's options, and the data."""
     search = {name: config["generation"][name] for name in BEAM_OPTIONS}
     penalty = config["task"].get("length_penalty") or "fairseq"
     return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
 
 
-def decoding_options(folder: Path, config: Any) -> list[str]:
+def decoding_options(folder: Path, config: Table) -> list[str]:
     """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
     usual, wanted = decoding(read_yaml(folder / RUN_CONFIG)), decoding(config)
     changed = {name: value for name, value in wanted.items() if value != usual[name]}
     return [word for name, value in changed.items() for word in (flag(name), str(value))]
 
 
-def is_decoded(folder: Path, checkpoint: Path, config: Any, subset: str = "test") -> bool:
+def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "test") -> bool:
     """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
     made = read_json(folder / "eval" / f"{subset}.json")
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")

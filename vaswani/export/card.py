@@ -1,8 +1,8 @@
 """An exported model's README.md: how to use it, and its proof."""
 
 from pathlib import Path
-from typing import Any
 
+from vaswani.common.files import Table
 from vaswani.common.templates import render
 from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
@@ -13,7 +13,7 @@ HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
 def export_card(
-    table: dict[str, Any],
+    table: Table,
     packed: ModelFolder,
     folder: Path,
     proof: list[str],

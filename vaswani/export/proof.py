@@ -19,6 +19,7 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
@@ -108,7 +109,7 @@ class Proof:
         UserError: nothing is left of the text.
     """
 
-    def __init__(self, text: ProofText, quantization: str | None, translator: Any) -> None:
+    def __init__(self, text: ProofText, quantization: str | None, translator: Translator) -> None:
         self.translator = translator
         stored_as = quantization or "float32"
         self.tolerance = TOLERANCES[stored_as]
@@ -117,7 +118,7 @@ class Proof:
         self.rows: list[SearchComparison] = []
         self.tokenizer: TokenizerComparison | None = None
         #: sacreBLEU's, if there are references
-        self.metric: Any = None
+        self.metric: BLEU | None = None
         numbered = enumerate(text.source)
         self.text = text.only([n for n, line in numbered if translator.read(line).ids is not None])
         if not self.text.source:
@@ -136,7 +137,7 @@ class Proof:
             self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
         return self.packed_outputs[options]
 
-    def generation(self, packed: dict[str, Any]) -> dict[str, Any]:
+    def generation(self, packed: Table) -> Table:
         """The section of the export that says how to decode."""
         return {
             **packed,
@@ -144,7 +145,7 @@ class Proof:
             "lenpen": self.exported_search.lenpen,
         }
 
-    def compare(self, exported: Any) -> None:
+    def compare(self, exported: Translator) -> None:
         """Compare with the export's translator, which searches as its own options say."""
         beams = list(dict.fromkeys([1, self.exported_search.beam]))
         asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
@@ -163,7 +164,7 @@ class Proof:
         lenpen = self.exported_search.lenpen
         return f"{described(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
-    def compare_models(self, exported: Any) -> ModelComparison:
+    def compare_models(self, exported: Translator) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
         targets = self.output(self.exported_search).subwords
         log_probs = [
@@ -250,7 +251,7 @@ class Proof:
                     "--reference FILE) show whether it is this text"
                 )
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> Table:
         """For vaswani.json."""
         return {
             "text": self.text.name,
@@ -269,7 +270,7 @@ def described(options: SearchOptions) -> str:
     return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
 
 
-def bleu_of(lang: str, references: list[str]) -> Any:
+def bleu_of(lang: str, references: list[str]) -> BLEU:
     """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
     tokens, _ = tokens_for(lang, has_spaces(lang, references))
     return BLEU(tokenize=tokens, force=True)

@@ -6,16 +6,22 @@ matrix. So are the post-norm layers and the embeddings scaled by √d_model. Pos
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from fairseq.data import Dictionary
+from torch import Tensor
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.model_folder.folder import ModelFolder
 from vaswani_transformer.embedding import sinusoids
 
+if TYPE_CHECKING:  # only for this target
+    from ctranslate2.specs.transformer_spec import TransformerSpec
 
-def head_widths(architecture: Mapping[str, Any], side: str) -> tuple[int, int, int]:
+
+def head_widths(architecture: Table, side: str) -> tuple[int, int, int]:
     """d_k and d_v of a side's heads, and d_model/h, their default."""
     usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
     d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
@@ -39,9 +45,7 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
             )
 
 
-def position_table(
-    parameters: Mapping[str, Any], architecture: Mapping[str, Any], side: str
-) -> Any:
+def position_table(parameters: Mapping[str, Tensor], architecture: Table, side: str) -> Tensor:
     """A side's positions as a table, float32 [max_positions, d_model].
 
     Args:
@@ -58,7 +62,7 @@ def position_table(
 
 
 def write_model(
-    folder: ModelFolder, parameters: Mapping[str, Any], out: Path, quantization: str | None
+    folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path, quantization: str | None
 ) -> None:
     """Write what CTranslate2 loads: model.bin, config.json and the vocabularies.
 
@@ -80,7 +84,7 @@ def write_model(
     spec.save(str(out))
 
 
-def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "TransformerSpec":
     """The filled specification, except for the vocabularies and the configuration."""
     from ctranslate2.specs import transformer_spec as specs
 
@@ -111,7 +115,7 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
     return specs.TransformerSpec(encoder, decoder)
 
 
-def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:
+def fill_layer(layer: Any, parameters: Mapping[str, Tensor], prefix: str) -> None:
     """Fill in a layer's parameters.
 
     Args:
@@ -140,7 +144,7 @@ def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:
     fill_norm(layer.ffn.layer_norm, "after_feed_forward")
 
 
-def array(tensor: Any) -> Any:
+def array(tensor: Tensor) -> np.ndarray:
     """A parameter as a separate numpy array, float32."""
     return tensor.detach().float().contiguous().numpy().copy()
 

@@ -17,8 +17,10 @@ from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
+from torch import Tensor
 
 from transformer_plugin.compat import saving
+from vaswani.common.files import Table
 from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import BPE
 from vaswani.decoding.fairseq_engine import FairseqEngine
@@ -30,7 +32,7 @@ from vaswani.model_folder.packed_model import model_config
 CHECKPOINT = "model.pt"
 
 
-def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -> None:
+def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path) -> None:
     """Write ``model.pt``: parameters and options, as nothing but tensors and plain values.
 
     Args:
@@ -58,10 +60,10 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
     saving.write_checkpoint(state, str(out / CHECKPOINT))
 
 
-def configuration(folder: ModelFolder) -> dict[str, Any]:
+def configuration(folder: ModelFolder) -> Table:
     """The sections of fairseq's configuration, as plain values."""
     architecture = folder.config["architecture"]
-    sections: dict[str, Any] = {}
+    sections: Table = {}
     for name, section in vars(FairseqConfig()).items():
         known = hasattr(section, "__dataclass_fields__")
         sections[name] = plain(OmegaConf.structured(section)) if known else None
@@ -79,7 +81,7 @@ def configuration(folder: ModelFolder) -> dict[str, Any]:
     return {**sections, "task": task, "model": model}
 
 
-def text_options(folder: ModelFolder) -> dict[str, Any]:
+def text_options(folder: ModelFolder) -> Table:
     """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
 
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
@@ -92,7 +94,7 @@ def text_options(folder: ModelFolder) -> dict[str, Any]:
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
-    bpe: dict[str, Any] = {"_name": recipe.bpe}
+    bpe: Table = {"_name": recipe.bpe}
     if folder.codes and recipe.bpe == BPE:
         bpe.update(bpe_codes=folder.codes.name, bpe_separator=MARK.strip())
     elif folder.codes:
@@ -107,14 +109,14 @@ def text_options(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def plain(section: Any) -> dict[str, Any]:
+def plain(section: Any) -> Table:
     """A section of fairseq's configuration without classes of fairseq."""
     table = OmegaConf.to_container(section, enum_to_str=True)
     assert isinstance(table, dict)
     return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
-def model_options(architecture: Mapping[str, Any]) -> dict[str, Any]:
+def model_options(architecture: Table) -> Table:
     """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
@@ -141,12 +143,12 @@ def model_options(architecture: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def has_fairseqs_positions(architecture: Mapping[str, Any], side: str) -> bool:
+def has_fairseqs_positions(architecture: Table, side: str) -> bool:
     """Whether a side of the model has fairseq's sinusoids."""
     return architecture["sinusoid_layout"] == "fairseq" and not architecture[f"{side}_learned_pos"]
 
 
-def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters by fairseq's names, float32."""
     architecture = folder.config["architecture"]
     renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import write_json
+from vaswani.common.files import Table, write_json
 from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.engine import (
     Batch,
@@ -92,12 +92,12 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) ->
     return renamed
 
 
-def has_one_matrix(architecture: Mapping[str, Any]) -> bool:
+def has_one_matrix(architecture: Table) -> bool:
     """Whether source, target and output share their matrix; Marian knows all or none."""
     return len(not_stored(architecture)) == 2
 
 
-def configuration(architecture: Mapping[str, Any], types: tuple[int, int]) -> dict[str, Any]:
+def configuration(architecture: Table, types: tuple[int, int]) -> Table:
     """Marian's config.json.
 
     Args:
@@ -143,14 +143,12 @@ TOKENS = {
 }
 
 
-def longest(architecture: Mapping[str, Any]) -> tuple[int, int]:
+def longest(architecture: Table) -> tuple[int, int]:
     """The most tokens that source and target may have."""
     return architecture["max_source_positions"], architecture["max_target_positions"]
 
 
-def generation_configuration(
-    options: SearchOptions, architecture: Mapping[str, Any]
-) -> dict[str, Any]:
+def generation_configuration(options: SearchOptions, architecture: Table) -> Table:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
@@ -159,7 +157,7 @@ def generation_configuration(
         options: of the export's search
         architecture: the section of the packed model's config.json
     """
-    search: dict[str, Any] = {"num_beams": options.beam}
+    search: Table = {"num_beams": options.beam}
     if options.beam > 1:
         search.update(length_penalty=options.lenpen, early_stopping=True)
     if options.min_len:
@@ -198,7 +196,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
         write_json(out / "tokenizer_config.json", tokenizer)
 
 
-def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict[str, Any]:
+def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Table:
     """tokenizer_config.json, for SentencePiece's pieces.
 
     Args:
@@ -269,7 +267,7 @@ class MarianEngine(Engine):
                 out, local_files_only=True
             )
 
-    def inputs(self, batch: Batch) -> dict[str, Any]:
+    def inputs(self, batch: Batch) -> Table:
         """A batch as the model takes it, padded on the right."""
         rows = [torch.tensor(ids) for ids in batch.ids]
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -5,9 +5,9 @@ same function: fairseq's positions begin at 2, and its norms have that ε.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
+from torch import Tensor
 
 #: parts of a layer, fairseq's name first; only decoder layers have cross-attention
 RENAMED: list[tuple[str, str]] = [
@@ -27,7 +27,7 @@ FUSED: list[tuple[str, str, str]] = [
 ]
 
 
-def from_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
+def from_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models'.
 
     Raises:
@@ -53,7 +53,7 @@ def from_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
     return converted
 
 
-def to_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
+def to_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of one of our models as a fairseq ``transformer``'s.
 
     Raises:

@@ -7,19 +7,20 @@ models that fairseq's authors published have older parameter names, and their op
 import argparse
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from torch import Tensor
 
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.model_folder.convert import from_fairseq
 from vaswani.model_folder.packed_model import kept_options
 from vaswani_transformer.packed import MATRICES
 
 #: options that change the function: the value our model has, and what other values mean
-FIXED_OPTIONS: dict[str, tuple[Any, str]] = {
+FIXED_OPTIONS: dict[str, tuple[object, str]] = {
     "encoder_normalize_before": (False, "norms before the sub-layers"),
     "decoder_normalize_before": (False, "norms before the sub-layers"),
     "activation_fn": ("relu", "another activation function"),
@@ -54,8 +55,8 @@ NOT_LEARNED = re.compile(
 
 
 def model_from_fairseq(
-    options: Mapping[str, Any], state: Mapping[str, Any], where: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    options: Mapping[str, object], state: Mapping[str, Tensor], where: str
+) -> tuple[Table, dict[str, Tensor]]:
     """Options and parameters for our model that computes the same as one of fairseq's.
 
     Args:
@@ -86,7 +87,7 @@ def model_from_fairseq(
     return architecture, parameters
 
 
-def complete(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+def complete(options: Mapping[str, object], where: str) -> Table:
     """The options with their architecture's defaults; UserError if it is not a transformer."""
     name = options.get("_name") or options.get("arch")
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":
@@ -99,7 +100,7 @@ def complete(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return vars(completed)
 
 
-def check_expressible(options: Mapping[str, Any], where: str) -> None:
+def check_expressible(options: Mapping[str, object], where: str) -> None:
     """Raises UserError for an option with which our model would compute something else."""
     for name, (fixed, meaning) in FIXED_OPTIONS.items():
         if (options.get(name) or fixed) != fixed:
@@ -109,7 +110,7 @@ def check_expressible(options: Mapping[str, Any], where: str) -> None:
             )
 
 
-def renamed(state: Mapping[str, Any], where: str) -> dict[str, Any]:
+def renamed(state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """The parameters under our names; UserError if one has no place in our model."""
     present = with_present_names(state)
     if "decoder.output_projection.weight" not in present:  # it shares the embedding's
@@ -125,19 +126,19 @@ def renamed(state: Mapping[str, Any], where: str) -> dict[str, Any]:
     return parameters
 
 
-class Reading(dict[str, Any]):
+class Reading(dict[str, Tensor]):
     """A state dict that remembers which parameters were asked for."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
         super().__init__(state)
         self.names: set[str] = set()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Tensor:
         self.names.add(name)
         return super().__getitem__(name)
 
 
-def with_present_names(state: Mapping[str, Any]) -> dict[str, Any]:
+def with_present_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The learned parameters by the names that fairseq has for them since 0.9."""
     parameters = {}
     for name, value in state.items():
@@ -158,7 +159,7 @@ def with_present_names(state: Mapping[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def are_equal(parameters: Mapping[str, Any], one: str, other: str) -> bool:
+def are_equal(parameters: Mapping[str, Tensor], one: str, other: str) -> bool:
     """Whether two parameters have the same numbers, as if they were shared."""
     first, second = parameters[one], parameters[other]
     return bool(first.shape == second.shape and torch.equal(first, second))

@@ -4,13 +4,13 @@
 """
 
 from pathlib import Path
-from typing import Any
 
 from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat import saving
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.experiment.find import is_run
 from vaswani.experiment.plugin import load_plugin
 from vaswani.model_folder.folder import (
@@ -30,7 +30,7 @@ def is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and not is_run(path)
 
 
-def model_as_config(folder: ModelFolder) -> dict[str, Any]:
+def model_as_config(folder: ModelFolder) -> Table:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]

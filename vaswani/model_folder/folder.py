@@ -23,14 +23,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vaswani.common.artifact import check_unchanged, making
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, read_sums, sha256_of
+from vaswani.common.files import Table, read_json, read_sums, sha256_of
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
+
+if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
+    from torch import Tensor
 
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
@@ -54,7 +57,7 @@ class FolderFormat(NamedTuple):
     remedy: str
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Table:
         """What its table begins with."""
         return {"format": self.format, "format_version": self.version}
 
@@ -74,7 +77,7 @@ class ModelFolder:
 
     path: Path
     #: what config.json says
-    config: dict[str, Any]
+    config: Table
     #: SHA-256 by file name
     sums: dict[str, str]
     #: how text is prepared
@@ -104,12 +107,12 @@ class ModelFolder:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> "dict[str, Tensor]":
         """The model's state dict in float32, with shared matrices under all their names."""
         from safetensors.torch import load_file
 
         stored = load_file(str(self.path / WEIGHTS))
-        state: dict[str, Any] = {name: value.float() for name, value in stored.items()}
+        state = {name: value.float() for name, value in stored.items()}
         for name, same in not_stored(self.config["architecture"]).items():
             state[name] = state[same]
         return state
@@ -146,7 +149,7 @@ def check_files(path: Path, names: Iterable[str], sums: dict[str, str], remedy: 
             )
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Table:
     """A folder's config.json, as it is; UserError if it is not one of this version."""
     if (path / EXPORT).is_file():
         raise UserError(
@@ -163,7 +166,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(str(error)) from None
 
 
-def check_export(table: dict[str, Any], path: Path) -> None:
+def check_export(table: Table, path: Path) -> None:
     """Raises UserError unless a folder's ``vaswani.json`` is of the form and version read here."""
     if table.get("format") != EXPORTED.format:
         raise UserError(f"{path / EXPORT} is damaged: {EXPORTED.remedy}")
@@ -270,14 +273,14 @@ def sums_of(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
     return read_sums(folder / SUMS) if packed and (folder / SUMS).is_file() else {}
 
 
-def not_stored(architecture: Mapping[str, Any]) -> dict[str, str]:
+def not_stored(architecture: Table) -> dict[str, str]:
     """The matrices that are shared, each with the one that is stored for it."""
     from vaswani_transformer.packed import shared_matrices  # imports torch
 
     return shared_matrices(architecture)
 
 
-def write_weights(path: Path, state: dict[str, Any], architecture: Mapping[str, Any]) -> None:
+def write_weights(path: Path, state: "Mapping[str, Tensor]", architecture: Table) -> None:
     """Write parameters; of shared matrices, only one."""
     from safetensors.torch import save
 

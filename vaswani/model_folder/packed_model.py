@@ -1,15 +1,17 @@
 """The network of a model folder, ready to translate."""
 
 from dataclasses import fields
-from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from torch import nn
 
 from transformer_plugin.compat.scope import is_plugin_model
-from transformer_plugin.config import VaswaniTranslationConfig
+from transformer_plugin.config import VaswaniTransformerConfig, VaswaniTranslationConfig
+from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.task import VaswaniTranslationTask
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.model_folder.folder import CONFIG, ModelFolder
 from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.packed import read_config
@@ -25,7 +27,7 @@ def kept_options() -> list[str]:
     return [name for name in names if name not in ("init", "share_all_embeddings")]
 
 
-def model_class(variant: dict[str, Any] | None) -> Any:
+def model_class(variant: Table | None) -> type[VaswaniTransformerModel]:
     """The class of a model: ours, or the subclass that a user-dir registered as ``arch``.
 
     Raises:
@@ -38,8 +40,8 @@ def model_class(variant: dict[str, Any] | None) -> Any:
 
 
 def model_config(
-    architecture: dict[str, Any], where: str, variant: dict[str, Any] | None = None
-) -> Any:
+    architecture: Table, where: str, variant: Table | None = None
+) -> VaswaniTransformerConfig:
     """A model's configuration from the section ``architecture``; ValueError if it is none."""
     config = MODEL_DATACLASS_REGISTRY[variant["arch"] if variant else "vaswani_transformer"]()
     section = vars(read_config(architecture, where))
@@ -48,7 +50,12 @@ def model_config(
     return config
 
 
-def task_for(source: Any, target: Any, langs: tuple[str, str], model: Any) -> Any:
+def task_for(
+    source: Dictionary,
+    target: Dictionary,
+    langs: tuple[str, str],
+    model: VaswaniTransformerConfig,
+) -> VaswaniTranslationTask:
     """fairseq's task, without its data.
 
     Args:
@@ -63,7 +70,7 @@ def task_for(source: Any, target: Any, langs: tuple[str, str], model: Any) -> An
     return VaswaniTranslationTask(config, source, target)
 
 
-def described(folder: ModelFolder) -> tuple[Any, Any]:
+def described(folder: ModelFolder) -> tuple[VaswaniTransformerConfig, VaswaniTranslationTask]:
     """The model's configuration and task as config.json describes them."""
     where = str(folder.path / CONFIG)
     config = model_config(folder.config["architecture"], where, folder.config.get("variant"))
@@ -71,7 +78,7 @@ def described(folder: ModelFolder) -> tuple[Any, Any]:
     return config, task_for(words[0], words[1], folder.langs, config)
 
 
-def build_variant(folder: ModelFolder) -> Any:
+def build_variant(folder: ModelFolder) -> nn.Module:
     """The model of a folder whose variant of the paper's is registered, in evaluation mode.
 
     Raises:

@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from torch import Tensor
 
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, not_finite
 from transformer_plugin.compat.dictionaries import other_dictionaries
@@ -15,7 +15,7 @@ from transformer_plugin.compat.scope import is_plugin_model
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of, write_json
+from vaswani.common.files import Table, read_json, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
@@ -54,8 +54,8 @@ class Packable:
 
     checkpoint: Path
     #: config.json
-    config: dict[str, Any]
-    parameters: dict[str, Any]
+    config: Table
+    parameters: dict[str, Tensor]
     codes: Path | None
     #: of source and target
     dictionaries: tuple[Path, Path]
@@ -116,7 +116,7 @@ def stored_as_halves(found: Packable) -> Packable:
     return replace(found, parameters=halves, config={**found.config, "origin": origin})
 
 
-def sections_of(state: Mapping[str, Any]) -> dict[str, Any]:
+def sections_of(state: Table) -> Table:
     """The sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
     cfg = state.get("cfg")
     if cfg is None:
@@ -132,8 +132,8 @@ def user_dir_of(run: Path) -> str | None:
 
 
 def our_model(
-    state: Mapping[str, Any], options: dict[str, Any], checkpoint: Path
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
+    state: Table, options: Table, checkpoint: Path
+) -> tuple[Table, dict[str, Tensor], Table | None]:
     """Options, parameters and variant of our model; converted if it is fairseq's."""
     name = str(options.get("_name") or options.get("arch"))
     if not is_plugin_model(name):
@@ -149,7 +149,7 @@ def our_model(
     return architecture, dict(state["model"]), variant
 
 
-def data_folder(given: str | None, task: dict[str, Any], checkpoint: Path) -> Path:
+def data_folder(given: str | None, task: Table, checkpoint: Path) -> Path:
     """The data-bin, or another folder with the dictionaries."""
     data = given or task.get("data")
     if not data:
@@ -164,7 +164,7 @@ def data_folder(given: str | None, task: dict[str, Any], checkpoint: Path) -> Pa
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
-def languages(given: DataOptions, task: dict[str, Any], folder: Path) -> tuple[str, str]:
+def languages(given: DataOptions, task: Table, folder: Path) -> tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
     pairs = pairs_in(folder)
     source = given.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
@@ -177,12 +177,12 @@ def languages(given: DataOptions, task: dict[str, Any], folder: Path) -> tuple[s
 
 
 def check(
-    architecture: dict[str, Any],
-    variant: dict[str, Any] | None,
-    parameters: dict[str, Any],
+    architecture: Table,
+    variant: Table | None,
+    parameters: dict[str, Tensor],
     dictionaries: tuple[Path, Path],
     langs: tuple[str, str],
-    state: Mapping[str, Any],
+    state: Table,
 ) -> None:
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
     config = model_config(architecture, "the checkpoint", variant)
@@ -197,7 +197,7 @@ def check(
     model_class(variant).build_model(config, task).load_state_dict(parameters)
 
 
-def decoding(run: Path, sections: dict[str, Any]) -> dict[str, Any]:
+def decoding(run: Path, sections: Table) -> Table:
     """How the run decodes: the options in its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
     given = table.get("generation") or {}
@@ -206,9 +206,7 @@ def decoding(run: Path, sections: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def origin(
-    state: Mapping[str, Any], sections: dict[str, Any], checkpoint: Path, data: Path
-) -> dict[str, Any]:
+def origin(state: Table, sections: Table, checkpoint: Path, data: Path) -> Table:
     """Where a model comes from: its checkpoint, its training, its data."""
     history = (state.get("optimizer_history") or [{}])[-1]
     averaged = state.get("averaged_updates")
@@ -229,9 +227,9 @@ def origin(
     return {name: value for name, value in facts.items() if isinstance(value, (str, int, float))}
 
 
-def scores(run: Path, checkpoint: Path) -> dict[str, Any]:
+def scores(run: Path, checkpoint: Path) -> Table:
     """The scores that ``vaswani score`` gave this checkpoint's translations, by test set name."""
-    by_subset: dict[str, Any] = {}
+    by_subset: Table = {}
     digest = sha256_of(checkpoint)
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
@@ -287,7 +285,7 @@ def write_model(out: Path, packable: Packable) -> bool:
     return True
 
 
-def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) -> bool:
+def changed_since(out: Path, config: Table, files: Mapping[str, Path]) -> bool:
     """Whether a folder must be made again: it has another model, or none. Card edits are fine.
 
     Args:

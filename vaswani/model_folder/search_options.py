@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.common.options import Checked, option
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ EXPORT_CPU_BATCH = 1000
 #: what is used of an experiment's section ``generation``, and recorded in a model folder
 BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len")
 #: types of options → what may be given for them in Python, where it is more: numpy's numbers, too
-ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, int | None: Integral | None}
+ACCEPTED: dict[object, Any] = {int: Integral, float: Real, int | None: Integral | None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ def as_arguments(names: Sequence[str]) -> Any:
     return make_dataclass("SearchArguments", made, bases=(Checked,), frozen=True, kw_only=True)
 
 
-def cli_overrides(arguments: Any) -> dict[str, Any]:
+def cli_overrides(arguments: object) -> Table:
     """The search options that were given on a command line, by name."""
     options = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
     return {

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from fairseq import models, tasks, utils
 from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import DictConfig
 
 from transformer_plugin.batch_size import TOLERANCE, measure
 from transformer_plugin.compat.scope import is_plugin_model
@@ -31,7 +32,7 @@ VOCABULARY = {("en", "de"): 37_000, ("en", "fr"): 32_000}
 class TrainingText:
     """What is known about the training text: a task with its dictionaries and perhaps its data."""
 
-    task: Any
+    task: FairseqTask
     #: where the batches were counted; None: there is no data, so the figures are estimates
     folder: Path | None
     lengths: tuple[float, float]
@@ -50,7 +51,7 @@ class Batch:
     left_out: int | None = None
 
 
-def training_text(config: Any) -> TrainingText:
+def training_text(config: DictConfig) -> TrainingText:
     """The training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:
@@ -69,7 +70,7 @@ def training_text(config: Any) -> TrainingText:
     return TrainingText(task, data.folder, lengths)
 
 
-def text_of_assumed_size(config: Any) -> TrainingText:
+def text_of_assumed_size(config: DictConfig) -> TrainingText:
     """Dictionaries of the assumed size, for WMT14's pairs.
 
     Raises:
@@ -90,14 +91,14 @@ def text_of_assumed_size(config: Any) -> TrainingText:
     )
 
 
-def count_parameters(config: Any, task: Any) -> int:
+def count_parameters(config: DictConfig, task: FairseqTask) -> int:
     """The parameter count of the model, built without allocating memory."""
     with torch.device("meta"):
         model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def memory_use(config: Any, gpus: int) -> arithmetic.MemoryUse:
+def memory_use(config: DictConfig, gpus: int) -> arithmetic.MemoryUse:
     """How an update of an experiment uses the memory of each of its GPUs."""
     gpu = choices_for("cuda")
     plugin_model = is_plugin_model(config.model._name)
@@ -142,7 +143,7 @@ def most_tokens(
 
 
 def choose_batch(
-    config: Any, text: TrainingText, gpus: int, most: int, keep: bool = False
+    config: DictConfig, text: TrainingText, gpus: int, most: int, keep: bool = False
 ) -> Batch:
     """Options that give the experiment's batch on this hardware, and the result.
 
@@ -186,7 +187,9 @@ def choose_batch(
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
 
 
-def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
+def measure_batch(
+    config: DictConfig, text: TrainingText, gpus: int, max_tokens: int, freq: int
+) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data."""
     dataset = text.task.dataset(config.dataset.train_subset)
     iterator = text.task.get_batch_iterator(

@@ -11,11 +11,12 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.experiment.checkpoints import Checkpoint, describe, find_checkpoint
 from vaswani.experiment.fairseq_config import complete
 from vaswani.experiment.find import find_run
@@ -52,7 +53,7 @@ class FinetuneSource(NamedTuple):
     #: its weights
     checkpoint: Checkpoint
     #: its configuration, by sections
-    config: dict[str, Any]
+    config: Table
 
 
 def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 
 from transformer_plugin.config import (
     VaswaniTransformerBigConfig,
@@ -160,7 +161,7 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     return experiment, facts(conditions, batch)
 
 
-def configured(experiment: str) -> Any:
+def configured(experiment: str) -> DictConfig:
     """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
     where = "the new experiment"
     return config_of(parse_yaml(experiment, where), where)

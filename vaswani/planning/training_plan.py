@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import gpus_to_use
@@ -21,7 +22,7 @@ from vaswani.planning.hardware import Hardware
 GB = 1e9
 
 
-def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> dict[str, Any]:
+def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> Table:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Args:
@@ -76,7 +77,7 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
 # ---- disk ----------------------------------------------------------------------------------------
 
 
-def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> dict[str, Any]:
+def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> Table:
     """How many files the checkpoints take at most, and their bytes with an average (weights only).
 
     The last and the best checkpoint are counted, though they may be links to others. One more is
@@ -103,7 +104,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
 # ---- the table ------------------------------------------------------------------------------
 
 
-def table(plan: dict[str, Any]) -> str:
+def table(plan: Table) -> str:
     """The plan in lines of ``what  how much``, the command last."""
     gpus, updates = plan["gpus"], f"{plan['updates']:,}"
     padded = plan["max_tokens"] * plan["update_freq"] * max(1, gpus)
@@ -139,7 +140,7 @@ def table(plan: dict[str, Any]) -> str:
     return "\n".join([head, *lines, "", f"next: {plan['command']}"])
 
 
-def time_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
+def time_rows(plan: Table) -> list[tuple[str, str]]:
     """Hours, if the speed is known, and operations."""
     own, speed = plan["flops"], plan["tokens_per_second"]
     time = "not known: give --tokens-per-second"

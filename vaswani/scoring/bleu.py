@@ -16,6 +16,7 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesPunctNormalizer
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import Table
 from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
@@ -35,7 +36,7 @@ _KEPT_IN_TOKENS = {
     if chr(code).isspace() and chr(code) not in " \t\n\v\f\r"
 }
 
-ScoreRow = dict[str, Any]
+ScoreRow = Table
 
 
 def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
@@ -54,7 +55,7 @@ def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
     return entry
 
 
-def tokenised_metric() -> Any:
+def tokenised_metric() -> BLEU:
     """sacreBLEU's BLEU with multi-bleu.perl's definition: tokens as they are, no smoothing."""
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
@@ -197,7 +198,7 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
 
 
 def sacrebleu_rows(
-    hypotheses: list[str], references: list[str], metrics: dict[str, Any], named: dict[str, str]
+    hypotheses: list[str], references: list[str], metrics: Table, named: dict[str, str]
 ) -> dict[str, ScoreRow]:
     """Rows from sacreBLEU itself; ``named``: test set and pair, for the signature."""
     labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
@@ -211,9 +212,7 @@ def sacrebleu_rows(
     return rows
 
 
-def compare(
-    metrics: dict[str, Any], this: list[str], other: list[str], references: list[str]
-) -> dict[str, Any]:
+def compare(metrics: Table, this: list[str], other: list[str], references: list[str]) -> Table:
     """Whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
     p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'

@@ -11,8 +11,9 @@ are those of COLLINS.prm, the parameters that results on the Wall Street Journal
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from vaswani.common.files import Table
 from vaswani.data.trees import ROOT, TRACE, Constituent, Tree
 
 DELETED = {ROOT, TRACE, ",", ":", "``", "''", "."}
@@ -73,7 +74,7 @@ def errors(comparisons: Sequence[Comparison]) -> list[int]:
     return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
 
 
-def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def summary(comparisons: Sequence[Comparison]) -> Table:
     """The figures of Table 4, in percent, over all sentences that are not errors.
 
     Recall and precision are of all constituents together, not means of sentences; F1 is their

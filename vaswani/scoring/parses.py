@@ -1,8 +1,6 @@
 """Scores of a run's parses (section 6.3), whose hypotheses are repaired to trees."""
 
-from typing import Any
-
-from vaswani.common.files import sha256_of
+from vaswani.common.files import Table, sha256_of
 from vaswani.data.trees import penn_brackets, read_trees, repair
 from vaswani.scoring.evalb import compare_all, summary
 from vaswani.scoring.score_input import ScoreInput
@@ -15,7 +13,7 @@ LABELS = {
 }
 
 
-def of_run(system: ScoreInput) -> dict[str, Any]:
+def of_run(system: ScoreInput) -> Table:
     """The figures of a run, with its trees, and the sentences, from 1, that had to be repaired.
 
     The trees have the treebank's tags, also where the run wrote others: they only tell what is
@@ -42,7 +40,7 @@ def of_run(system: ScoreInput) -> dict[str, Any]:
     }
 
 
-def table(report: dict[str, Any]) -> list[str]:
+def table(report: Table) -> list[str]:
     """The figures as lines to print."""
     lines = [f"{label:<24}{report[key]:6.2f}" for key, label in LABELS.items()]
     lines.append(f"EVALB's rules (COLLINS.prm), {report['sentences']:,} sentences of any length")

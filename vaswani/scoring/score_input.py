@@ -7,12 +7,11 @@ else (references that are tokens, hypotheses in subwords) is refused.
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import sacrebleu
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
+from vaswani.common.files import Table, sha256_of
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import SENTENCEPIECE, Name
@@ -34,7 +33,7 @@ class AlignedLines:
     references: list[str]
     files: tuple[Path, Path]
 
-    def fingerprints(self) -> dict[str, Any]:
+    def fingerprints(self) -> Table:
         """The two files and their fingerprints."""
         return {
             name: {"file": str(path), "sha256": sha256_of(path)}
@@ -67,7 +66,7 @@ class ScoreInput:
     #: of a run that writes trees: the treebank's, in Penn brackets
     trees: Path | None = None
     #: how a run translated
-    translation: dict[str, Any] = field(default_factory=dict)
+    translation: Table = field(default_factory=dict)
 
     def inputs(self) -> list[Path]:
         """The files that are read."""
@@ -134,7 +133,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     )
 
 
-def check_translated(data_bin: Path, report: dict[str, Any], made: Path, run: str) -> None:
+def check_translated(data_bin: Path, report: Table, made: Path, run: str) -> None:
     """Raises UserError if a run's translations are of other data than there is now.
 
     Args:
