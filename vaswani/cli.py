@@ -1,8 +1,8 @@
 """The entry point: ``vaswani VERB …``. One table, one loop; each verb is in the file of its name.
 
 A verb's module in ``vaswani.commands`` offers ``Options``, a dataclass of
-``vaswani.common.options``, and ``run(options) -> int``. It imports torch and fairseq only inside
-its functions, so that ``--help`` answers at once.
+``vaswani.common.options``, and ``run(options) -> int``. It imports torch and fairseq, and what does
+so, only inside ``run``, so that ``--help`` answers at once.
 
 Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stderr), 2 usage,
 130 interrupted, 143 terminated, 141 (silently) if the reader of the output has gone. A bug has a

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
-from vaswani.experiment.fairseq_config import complete, experiment_config, fairseq_form
+from vaswani.experiment.fairseq_config import complete, experiment_config, fairseq_form, writable
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -41,3 +41,9 @@ def test_fairseq_gets_a_copy_that_it_may_change(name):
     form.optimization.max_epoch = 3
     form.model.dropout = 0.25
     assert OmegaConf.to_yaml(config) == before
+
+
+def test_what_fairseq_does_not_find_has_its_default(config):
+    """The omegaconf of official fairseq would give None for a key that could still be added."""
+    for form in (fairseq_form(config), writable(complete(config, {}))):
+        assert getattr(form.model, "base_layers", 0) == 0

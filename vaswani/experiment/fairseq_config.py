@@ -114,6 +114,7 @@ def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) 
         additions: values by section and key
     """
     completed = writable(config)
+    OmegaConf.set_struct(completed, False)
     for section, values in additions.items():
         completed[section].update(values)
     OmegaConf.set_readonly(completed, True)
@@ -121,10 +122,14 @@ def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) 
 
 
 def writable(config: DictConfig) -> DictConfig:
-    """A copy that may be changed: for ``complete``, and for fairseq, which does."""
+    """A copy that may be changed: for ``complete``, and for fairseq, which does.
+
+    No key can be added: else official fairseq's omegaconf returns None for getattr(section, key,
+    default), also where the key is missing.
+    """
     writable_copy = copy.deepcopy(config)
     OmegaConf.set_readonly(writable_copy, False)
-    OmegaConf.set_struct(writable_copy, False)
+    OmegaConf.set_struct(writable_copy, True)
     return writable_copy
 
 
@@ -147,8 +152,6 @@ def fairseq_form(config: DictConfig) -> DictConfig:
         options = argparse.Namespace(**{**task, **model})
         with omegaconf_no_object_check():
             form.model = options
-    # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
-    OmegaConf.set_struct(form, True)
     return form
 
 
