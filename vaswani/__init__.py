@@ -6,8 +6,8 @@ one file per verb. Each subject has a package: ``data`` (text, down to binarised
 training takes, new experiments), ``decoding``, ``scoring``, ``model_folder``, ``export``,
 ``attention_page``, ``paper`` (its results); ``common`` is what all of them may need.
 
-A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, not at import, so
-that ``vaswani --help`` answers at once; the packages below the commands import at the top.
+A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, so that
+``vaswani --help`` answers at once; the packages below the commands import at the top.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -35,6 +35,33 @@ def test_help_does_not_wait_for_torch():
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
 
 
+#: modules, and the packages that they have to do without
+WITHOUT = {
+    "translate and attention, of a packed model": (
+        "decoding.torch_engine decoding.translated_file attention_page.maps attention_page.page "
+        "attention_page.picture commands.translate commands.attention",
+        "fairseq fairseq_cli omegaconf hydra yaml transformer_plugin",
+    ),
+    "translate, with an export": (
+        "decoding.ctranslate2_engine decoding.translated_file commands.translate",
+        "torch fairseq fairseq_cli omegaconf hydra yaml transformer_plugin",
+    ),
+    "each process of prepare": ("data.pipeline", "torch fairseq fairseq_cli transformer_plugin"),
+}
+
+
+@pytest.mark.parametrize("modules, packages", WITHOUT.values(), ids=WITHOUT)
+def test_what_has_to_do_without_a_package_does(modules, packages):
+    program = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({packages.split()}))\n"
+        f"for name in {modules.split()}:\n"
+        "    importlib.import_module(f'vaswani.{name}')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 #: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
 FILES = {"train": 17, "plan": 17, "prepare": 26, "translate": 25}
 
