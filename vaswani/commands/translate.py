@@ -117,7 +117,9 @@ class LineTranslator:
     """
 
     def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
-        self.folder, self.options, self.search_options = folder, options, search
+        self.folder = folder
+        self.options = options
+        self.search_options = search
         self.translator: Translator | None = None
 
     def load(self) -> Translator:

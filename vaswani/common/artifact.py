@@ -204,7 +204,8 @@ class RecordedOutputs(Outputs):
 
     def __init__(self, folder: Path, names: Sequence[str], record: Path, work: Path) -> None:
         super().__init__([*(folder / name for name in names), record], self._keep_others, work)
-        self.folder, self.record = folder, record
+        self.folder = folder
+        self.record = record
 
     def table(self) -> Table:
         """The record; empty if there is none."""

@@ -55,10 +55,10 @@ def commit() -> str | None:
         return None
     describe = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run([*describe, "--dirty=+changes"], capture_output=True, text=True)
+        described = subprocess.run([*describe, "--dirty=+changes"], capture_output=True, text=True)
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None
 
 
 def cpu_name() -> str:

@@ -50,7 +50,7 @@ def listed(numbers: Sequence[int], most: int = 20) -> str:
     return ", ".join(f"{n:,}" for n in numbers[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, words: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
-    similar = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    similar = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f" (did you mean '{similar[0]}'?)" if similar else ""

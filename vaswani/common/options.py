@@ -47,10 +47,10 @@ def option(
         above: the number must be greater
     """
     shown = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
-    given = {**shown, "least": least, "above": above}
+    metadata = {**shown, "least": least, "above": above}
     if required:
-        return field(metadata=given)
-    return field(default=default, metadata=given)
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def argument(
@@ -67,10 +67,10 @@ def argument(
     Args:
         any_name: whether it is the name of text to read, and may hold any bytes
     """
-    given = {"help": help, "metavar": metavar, "positional": True, "any_name": any_name}
+    metadata = {"help": help, "metavar": metavar, "positional": True, "any_name": any_name}
     if isinstance(default, list):
-        return field(default_factory=list, metadata=given)
-    return field(default=default, metadata=given)
+        return field(default_factory=list, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def flag_of(item: "Field[Any]") -> str:

@@ -64,8 +64,8 @@ def most_frequent(words: Counter[str], most: int) -> Counter[str]:
     """The ``most`` most frequent words, in their original order."""
     if len(words) <= most:
         return words
-    kept = {word for word, _ in words.most_common(most)}
-    return Counter({word: count for word, count in words.items() if word in kept})
+    frequent = {word for word, _ in words.most_common(most)}
+    return Counter({word: count for word, count in words.items() if word in frequent})
 
 
 def learn(

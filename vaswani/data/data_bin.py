@@ -82,8 +82,8 @@ def with_data_options(config: DictConfig) -> tuple[DictConfig, list[str]]:
 def prepare_command(folder: Path) -> str:
     """The command that makes a data-bin; complete, if its folder has the name of a recipe."""
     name = folder.parent.name
-    known = (CONFIGS / "data" / f"{name}.yaml").is_file()
-    return f"vaswani prepare {name}" if known else "vaswani prepare"
+    is_recipe = (CONFIGS / "data" / f"{name}.yaml").is_file()
+    return f"vaswani prepare {name}" if is_recipe else "vaswani prepare"
 
 
 def data_bin_of(task: Table | DictConfig, advice: str = "") -> DataBin:
@@ -106,8 +106,8 @@ def data_bin_of(task: Table | DictConfig, advice: str = "") -> DataBin:
     if not source or not target:
         source, target = pairs[0]
     if (source, target) not in pairs and (target, source) not in pairs:
-        held = ", ".join("-".join(pair) for pair in pairs)
-        raise UserError(f"{folder} holds {held}, but the experiment asks for {source}-{target}")
+        names = ", ".join("-".join(pair) for pair in pairs)
+        raise UserError(f"{folder} holds {names}, but the experiment asks for {source}-{target}")
     return DataBin(folder, source, target)
 
 
@@ -259,11 +259,11 @@ def read_index(prefix: str) -> Index:
     index, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     damaged = UserError(f"{index} and .bin are missing or damaged: prepare again")
     try:
-        length, held = index.stat().st_size, binary.stat().st_size
+        length, stored = index.stat().st_size, binary.stat().st_size
         with open(index, "rb") as stream:
             magic, version, kind, count = _HEADER.unpack(stream.read(_HEADER.size))
-            known = magic == _MAGIC and version == 1 and kind in _TYPES
-            if not known or length != _HEADER.size + 12 * count:
+            is_index = magic == _MAGIC and version == 1 and kind in _TYPES
+            if not is_index or length != _HEADER.size + 12 * count:
                 raise damaged
             sizes = np.fromfile(stream, dtype="<i4", count=count)
             offsets = np.fromfile(stream, dtype="<i8", count=count)
@@ -271,7 +271,7 @@ def read_index(prefix: str) -> Index:
         raise damaged from None
     ends = np.cumsum(sizes, dtype=np.int64) * np.dtype(_TYPES[kind]).itemsize
     begins = np.concatenate([[0], ends])
-    if (sizes < 0).any() or not np.array_equal(offsets, begins[:-1]) or held != begins[-1]:
+    if (sizes < 0).any() or not np.array_equal(offsets, begins[:-1]) or stored != begins[-1]:
         raise damaged
     return Index(sizes, _TYPES[kind])
 

@@ -122,8 +122,8 @@ def symbols(dictionary: Path) -> list[str]:
 
 def check_dictionary(model: Path, dictionary: Path) -> None:
     """Raises UserError unless all words of a dictionary are pieces of the model."""
-    known = set(dictionary_of(model))
-    other = next((word for word in symbols(dictionary) if word not in known), None)
+    learned = set(dictionary_of(model))
+    other = next((word for word in symbols(dictionary) if word not in learned), None)
     if other is not None:
         raise UserError(
             f"{model} and {dictionary} do not match: '{other}' is not one of its pieces; give the "

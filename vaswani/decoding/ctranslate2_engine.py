@@ -69,7 +69,8 @@ class CTranslate2Engine(Engine):
         self.lock = contextlib.nullcontext()  # its threads may serve several callers
         limits = folder.config["limits"]
         self.source, self.target = vocabularies(folder)
-        self.longest_source, self.longest_target = limits["source"], limits["target"]
+        self.longest_source = limits["source"]
+        self.longest_target = limits["target"]
         self.model = load(folder, device, threads(workers))
         self.on_cpu = self.model.device == "cpu"
         self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH

@@ -91,12 +91,13 @@ class TorchEngine(ProcessEngine):
     def best(self, memory: Memory, source: Tensor, rules: paper.SearchOptions) -> BatchHypotheses:
         """The hypotheses of a beam search, best first."""
         with self.errors_for_users():
-            found = paper.search(self.model.decoder, memory, source, rules, self.longest_target - 1)
+            longest = self.longest_target - 1
+            hypotheses = paper.search(self.model.decoder, memory, source, rules, longest)
         results: BatchHypotheses = [[] for _ in source]
-        for number, sentence in enumerate(found.sentences):
-            tokens = found.tokens[number].tolist()
-            score = float(found.scores[number])
-            token_scores = found.token_scores[number].tolist()
+        for number, sentence in enumerate(hypotheses.sentences):
+            tokens = hypotheses.tokens[number].tolist()
+            score = float(hypotheses.scores[number])
+            token_scores = hypotheses.token_scores[number].tolist()
             results[sentence].append(TokenHypothesis(tokens, score, token_scores))
         return results
 

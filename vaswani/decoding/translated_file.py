@@ -44,7 +44,8 @@ class Windows:
     """
 
     def __init__(self, paths: Sequence[Path], size: int) -> None:
-        self.paths, self.size = list(paths), size
+        self.paths = list(paths)
+        self.size = size
         self.digest = hashlib.sha256()
         self.lines = 0
         check_files(self.paths)
@@ -59,7 +60,10 @@ class Windows:
         lines: Iterator[str] = chain.from_iterable(map(text.read_lines, self.paths))
         if not self.paths:
             lines = text.lines_in(sys.stdin.buffer, STDIN)
-        while window := list(islice(lines, self.size or None)):
+        while True:
+            window = list(islice(lines, self.size or None))
+            if not window:
+                return
             first = self.lines + 1
             self.lines += len(window)
             self.digest.update("".join(line + "\n" for line in window).encode())
@@ -95,7 +99,8 @@ class Tally:
 
     def print_warnings(self, where: str) -> None:
         """List, on stderr, what was not translated and what was unknown."""
-        if left_out := self.not_translated:
+        left_out = self.not_translated
+        if left_out:
             print(
                 f"warning: {plural(len(left_out), 'line')} longer than the model's limit, not "
                 f"translated and left empty in {where}: {listed(left_out)}",
@@ -132,9 +137,9 @@ class TranslatedFile:
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
         self.report_file = Path(f"{path}.json")
         earlier = read_json(self.report_file)
-        known = (earlier.get("sha256"), earlier.get("replaces"))
+        hashes = (earlier.get("sha256"), earlier.get("replaces"))
         self.path = output_file(
-            path, inputs, lambda p: sha256_of(p) in known, "translation of 'vaswani translate'"
+            path, inputs, lambda p: sha256_of(p) in hashes, "translation of 'vaswani translate'"
         )
         output_file(self.report_file, inputs, self.is_report, "report of 'vaswani translate'")
         self.key = key

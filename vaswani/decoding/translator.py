@@ -174,16 +174,16 @@ class Translator:
 
     def read(self, line: str, side: str = "source") -> InputSentence:
         """Convert raw text to the model's input; ``side`` "target": to the decoder's."""
-        text, known, longest = self.source_text, self.engine.source, self.engine.longest_source
+        text, vocabulary, longest = self.source_text, self.engine.source, self.engine.longest_source
         if side == "target":
             recipe = self.folder.recipe
             text = SourceText(replace(recipe, source_lang=recipe.target_lang), self.folder.codes)
-            known, longest = self.engine.target, self.engine.longest_target
+            vocabulary, longest = self.engine.target, self.engine.longest_target
         subwords = text.subwords(text.tokens(line)).split()
         too_long = len(subwords) + 1 > longest
         ids = None
         if subwords and not too_long:
-            ids = [*map(known.index, subwords), known.eos()]
+            ids = [*map(vocabulary.index, subwords), vocabulary.eos()]
         return InputSentence(line, subwords, self.words(subwords), ids, too_long)
 
     def words(self, subwords: Sequence[str]) -> list[Word]:
@@ -234,11 +234,11 @@ class Translator:
         """One hypothesis as text."""
         target = self.engine.target
         ends = (target.eos(), target.bos())
-        kept = [place for place, token in enumerate(result.tokens) if token not in ends]
-        subwords = [target[result.tokens[place]] for place in kept]
+        places = [place for place, token in enumerate(result.tokens) if token not in ends]
+        subwords = [target[result.tokens[place]] for place in places]
         pairs: list[tuple[int, int]] = []
         if result.attended is not None:
-            attended = [result.attended[place] for place in kept]
+            attended = [result.attended[place] for place in places]
             if options.replace_unk:
                 subwords, attended = replace_unknown(
                     subwords, attended, sentence.words, target.unk_word
@@ -344,13 +344,13 @@ def replace_unknown(
         The subwords, and what they attend to.
     """
     word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
-    kept: list[str] = []
-    kept_attended: list[int] = []
+    replaced: list[str] = []
+    replaced_attended: list[int] = []
     copied = None
     for subword, place in zip(subwords, attended, strict=True):
         word = word_of.get(place) if subword == unknown else None
         if word is None or word is not copied:
-            kept.append(word.text if word else subword)
-            kept_attended.append(place)
+            replaced.append(word.text if word else subword)
+            replaced_attended.append(place)
         copied = word
-    return kept, kept_attended
+    return replaced, replaced_attended

@@ -64,7 +64,8 @@ def running_means(
     owner: dict[str, str] = {}
     k = 0
     for label, model in models:
-        if bad := not_finite(model):
+        bad = not_finite(model)
+        if bad:
             raise UserError(f"{label} has NaN or infinity in {bad}: average others")
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:

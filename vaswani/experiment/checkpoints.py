@@ -174,12 +174,12 @@ def single_of_run(checkpoints: Path) -> Path | None:
 
     One that was saved only because the training was stopped is the last choice.
     """
-    names = (BEST, "checkpoint_last.pt")
-    single = next((path for name in names if (path := checkpoints / name).is_file()), None)
+    paths = [checkpoints / name for name in (BEST, "checkpoint_last.pt")]
+    single = next((path for path in paths if path.is_file()), None)
     if single is None or single.name == BEST or not by_a_stop(checkpoint_metadata(single)):
         return single
-    others = checkpoints_in(checkpoints)
-    return others[-1].path if others else single
+    earlier = checkpoints_in(checkpoints)
+    return earlier[-1].path if earlier else single
 
 
 def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:

@@ -54,15 +54,15 @@ def find_config(name: str, kind: str = "") -> Path:
     stem = file_stem(
         path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name
     )
-    known: list[str] = []
+    names: list[str] = []
     if path.parent == Path("."):
         for path in experiment_paths(stem, kind):
             if path.is_file():
                 return path
-        known = known_configs(kind)
+        names = known_configs(kind)
     what = {"": "experiment", "data": "data recipe"}.get(kind, "manifest of archives")
-    offer = f"; known: {', '.join(known)}" if known else ""
-    raise UserError(f"there is no {what} '{name}'{nearest(stem, known)}{offer}")
+    offer = f"; known: {', '.join(names)}" if names else ""
+    raise UserError(f"there is no {what} '{name}'{nearest(stem, names)}{offer}")
 
 
 def known_configs(kind: str = "") -> list[str]:
@@ -111,6 +111,6 @@ def find_run(name: str) -> Path:
     for folder in run_folders(name):
         if is_run(folder):
             return folder
-    known = sorted(path.parent.name for path in Path("runs").glob(f"*/{RUN_CONFIG}"))
-    offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
-    raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")
+    names = sorted(path.parent.name for path in Path("runs").glob(f"*/{RUN_CONFIG}"))
+    offer = f"; known: {', '.join(names)}" if names else "; train one with 'vaswani train CONFIG'"
+    raise UserError(f"there is no run '{name}'{nearest(name, names)}{offer}")

@@ -86,14 +86,14 @@ def find_launch(config: DictConfig, environ: Mapping[str, str], gpus: int) -> La
     Raises:
         UserError: more processes were asked for than there are GPUs.
     """
-    given = config.distributed_training
-    if given.distributed_init_method:  # as given; without a GPU, with the two that work there
+    settings = config.distributed_training
+    if settings.distributed_init_method:  # as given; without a GPU, with the two that work there
         section = {} if gpus else {**ON_CPU, "distributed_no_spawn": True}
-        rank = given.distributed_rank or 0
-        return Launch(BY_HAND, rank, given.distributed_world_size, section)
+        rank = settings.distributed_rank or 0
+        return Launch(BY_HAND, rank, settings.distributed_world_size, section)
     if environ.get("RANK"):
         return from_torchrun(environ, gpus)
-    return from_this_machine(given, gpus)
+    return from_this_machine(settings, gpus)
 
 
 def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:

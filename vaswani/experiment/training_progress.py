@@ -102,13 +102,16 @@ class TrainingProgress(logging.Handler):
         half = jsonl.is_file() and jsonl.read_bytes()[-1:] not in (b"", b"\n")
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.stream.write("\n" if half else "")
-        self.total, self.opening = max_update, opening
+        self.total = max_update
+        self.opening = opening
         self.shown: dict[str, str] = {}
         #: perplexity of each validation set, in fairseq's order
         self.perplexity: dict[str, float] = {}
         self.begun = self.last_line = self.last_curve = time.monotonic()
-        #: whether the curve lacks a validation; whether it can be drawn
-        self.undrawn, self.draws = False, True
+        #: whether the curve lacks a validation
+        self.undrawn = False
+        #: whether it can be drawn
+        self.draws = True
         #: when the first update began, and after how many: the rate counts from here
         self.first: tuple[float, int] | None = None
         self.last_update = 0
@@ -183,7 +186,8 @@ class TrainingProgress(logging.Handler):
         if not self.draws:
             return
         log = Path(self.stream.name)
-        self.last_curve, self.undrawn = time.monotonic(), False
+        self.last_curve = time.monotonic()
+        self.undrawn = False
         try:
             draw_curve(log, log.parent.name)
         except Exception as error:
@@ -231,13 +235,13 @@ def curve_points(log: Path) -> dict[str, Points]:
 
     What a run did after the checkpoint that it was resumed from is left out: it was done again.
     """
-    found: dict[str, Points] = {}
+    curves: dict[str, Points] = {}
     valid = ""
     for line in statistics(log):
         tag = line.get("tag", "")
         if tag == "resumed":
-            kept = line["num_updates"]
-            found = {name: [p for p in curve if p[0] <= kept] for name, curve in found.items()}
+            for curve in curves.values():
+                curve[:] = [point for point in curve if point[0] <= line["num_updates"]]
         if f"{tag}_loss" in line and tag not in TRAINING:
             valid = valid or tag
         names = {"loss": "training loss"} if tag == "train_inner" else {}
@@ -250,8 +254,8 @@ def curve_points(log: Path) -> dict[str, Points]:
         updates: Any = line.get("num_updates", line.get(f"{tag}_num_updates"))
         for key, name in names.items():
             if key in line:
-                found.setdefault(name, []).append((updates, line[key]))
-    return found
+                curves.setdefault(name, []).append((updates, line[key]))
+    return curves
 
 
 def draw_curve(log: Path, title: str) -> None:

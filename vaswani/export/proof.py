@@ -87,8 +87,8 @@ def log_probabilities(
     log_probs: list[list[float]] = [[] for _ in sources]
     with one_thread():
         for batch in batches_of(sources, CPU_BATCH):
-            given = [targets[place] for place in batch.places]
-            rows = translator.engine.log_probabilities(batch, given)
+            of_batch = [targets[place] for place in batch.places]
+            rows = translator.engine.log_probabilities(batch, of_batch)
             for place, row in zip(batch.places, rows, strict=True):
                 log_probs[place] = row
     return log_probs
@@ -149,7 +149,8 @@ class Proof:
         """Compare with the export's translator, which searches as its own options say."""
         beams = list(dict.fromkeys([1, self.exported_search.beam]))
         asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
-        if tokenizer := getattr(exported.engine, "tokenizer", None):
+        tokenizer = getattr(exported.engine, "tokenizer", None)
+        if tokenizer:
             self.tokenizer = self.compare_tokenizer(tokenizer)
         self.model = self.compare_models(exported)
         for beam, search in zip(beams, asked, strict=True):
@@ -180,8 +181,9 @@ class Proof:
         """What transformers' tokenizer reads, and what it writes of translations."""
         lines, output = self.text.source, self.output(self.exported_search)
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
-        known = self.translator.engine.target
-        targets = [[*map(known.index, subwords), known.eos()] for subwords in output.subwords]
+        vocabulary = self.translator.engine.target
+        end = vocabulary.eos()
+        targets = [[*map(vocabulary.index, subwords), end] for subwords in output.subwords]
         written = tokenizer.batch_decode(targets, skip_special_tokens=True)
         return TokenizerComparison(
             len(lines),

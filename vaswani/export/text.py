@@ -21,30 +21,30 @@ class ProofText:
 
     def only(self, numbers: list[int]) -> "ProofText":
         """Some of the sentences, with their references."""
-        meant = self.reference
-        chosen = None if meant is None else [meant[number] for number in numbers]
-        return ProofText(self.name, [self.source[number] for number in numbers], chosen)
+        reference = self.reference
+        references = None if reference is None else [reference[number] for number in numbers]
+        return ProofText(self.name, [self.source[number] for number in numbers], references)
 
 
 def proof_text(
-    path: Path, folder: ModelFolder, given: str | None, reference: str | None, lines: int
+    path: Path, folder: ModelFolder, text: str | None, reference: str | None, lines: int
 ) -> ProofText:
     """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
     Raises:
         UserError: there are none, or the number of references differs.
     """
-    if given is None and reference:
+    if text is None and reference:
         raise UserError("--reference needs --text: give both")
-    source, target = (given, reference) if given else run_text(path, folder)
+    source, target = (text, reference) if text else run_text(path, folder)
     sentences = read_lines(Path(source), lines)
-    meant = read_lines(Path(target), lines) if target else None
-    if meant is not None and len(meant) != len(sentences):
+    references = read_lines(Path(target), lines) if target else None
+    if references is not None and len(references) != len(sentences):
         raise UserError(
-            f"{source} has {len(sentences):,} lines and {target} {len(meant):,}: they are not "
+            f"{source} has {len(sentences):,} lines and {target} {len(references):,}: they are not "
             "a text and its translation"
         )
-    return ProofText(source, sentences, meant)
+    return ProofText(source, sentences, references)
 
 
 def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:

@@ -65,8 +65,8 @@ def configuration(folder: ModelFolder) -> Table:
     architecture = folder.config["architecture"]
     sections: Table = {}
     for name, section in vars(FairseqConfig()).items():
-        known = hasattr(section, "__dataclass_fields__")
-        sections[name] = plain(OmegaConf.structured(section)) if known else None
+        is_dataclass = hasattr(section, "__dataclass_fields__")
+        sections[name] = plain(OmegaConf.structured(section)) if is_dataclass else None
     task = plain(OmegaConf.structured(TranslationConfig()))
     limits = {name: architecture[name] for name in ("max_source_positions", "max_target_positions")}
     source, target = folder.langs
@@ -75,7 +75,8 @@ def configuration(folder: ModelFolder) -> Table:
     sections["generation"].update(generation)
     sections.update(text_options(folder))
     model = model_options(architecture)
-    if variant := folder.config.get("variant"):  # registered with fairseq
+    variant = folder.config.get("variant")
+    if variant:  # registered with fairseq
         config = model_config(architecture, str(folder.path / CONFIG), variant)
         model = {**plain(OmegaConf.structured(config)), "_name": variant["arch"]}
     return {**sections, "task": task, "model": model}
@@ -128,10 +129,10 @@ def model_options(architecture: Table) -> Table:
         options[f"{side}_normalize_before"] = False
         options[limit] = architecture[limit]
     shared = not_stored(architecture)
-    known = {f.name: f.default for f in fields(TransformerConfig)}
+    defaults = {f.name: f.default for f in fields(TransformerConfig)}
     plain_values = (type(None), bool, int, float, str)
     return {
-        **{name: value for name, value in known.items() if type(value) in plain_values},
+        **{name: value for name, value in defaults.items() if type(value) in plain_values},
         "_name": "transformer",
         "arch": "transformer",
         **options,

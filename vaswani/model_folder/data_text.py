@@ -48,7 +48,7 @@ class DataOptions:
 
 
 def text_recipe(
-    given: DataOptions, folder: Path, langs: tuple[str, str], dictionaries: tuple[Path, Path]
+    options: DataOptions, folder: Path, langs: tuple[str, str], dictionaries: tuple[Path, Path]
 ) -> tuple[TextRecipe, Path | None]:
     """How the text was prepared, and its BPE codes or SentencePiece's model: from options,
     recipe.yaml or the dictionary.
@@ -59,20 +59,20 @@ def text_recipe(
     prepared = recipe_in(folder.parent)
     places = [folder.parent, folder] if prepared else [folder]
     sides = [symbols(path) for path in dictionaries]
-    kind, codes = find_codes(given, places, prepared, sides, dictionaries)
+    kind, codes = find_codes(options, places, prepared, sides, dictionaries)
     if prepared:
         used = [*dictionaries, *([codes] if codes else [])]
         check_prepared(folder.parent, [path for path in used if is_inside(path, folder.parent)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
     recipe = prepared.text if prepared else TextRecipe(*langs, split_hyphens="@-@" in sides[0])
-    tokeniser: Any = given.tokeniser or recipe.tokeniser
+    tokeniser: Any = options.tokeniser or recipe.tokeniser
     recipe = replace(
         recipe,
         source_lang=langs[0],
         target_lang=langs[1],
         tokeniser="none" if kind == SENTENCEPIECE else tokeniser,
-        lowercase=lowercase if given.lowercase is None else given.lowercase,
+        lowercase=lowercase if options.lowercase is None else options.lowercase,
         bpe=kind,
     )
     if not prepared:
@@ -83,7 +83,7 @@ def text_recipe(
 
 
 def find_codes(
-    given: DataOptions,
+    options: DataOptions,
     places: list[Path],
     prepared: Recipe | None,
     sides: list[list[str]],
@@ -95,8 +95,8 @@ def find_codes(
         UserError: there is no such file, or it is that of another dictionary.
     """
     files: dict[Name, str | None] = {
-        BPE: given.bpe_codes,
-        SENTENCEPIECE: given.sentencepiece_model,
+        BPE: options.bpe_codes,
+        SENTENCEPIECE: options.sentencepiece_model,
     }
     words = [word for side in sides for word in side]
     parts: dict[Name, list[str]] = {

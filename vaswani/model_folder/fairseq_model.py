@@ -67,12 +67,12 @@ def model_from_fairseq(
     Raises:
         UserError: it is another kind of model, or has something that this plugin's lacks.
     """
-    known = complete(options, where)
-    check_expressible(known, where)
+    completed = complete(options, where)
+    check_expressible(completed, where)
     parameters = renamed(state, where)
     source, target, output = MATRICES
     defaults = VaswaniTransformerConfig()
-    architecture = {name: known.get(name, getattr(defaults, name)) for name in kept_options()}
+    architecture = {name: completed.get(name, getattr(defaults, name)) for name in kept_options()}
     architecture.update(
         sinusoid_layout="fairseq",
         layer_norm_eps=1e-5,
@@ -81,8 +81,8 @@ def model_from_fairseq(
         untie_embeddings=not are_equal(parameters, output, target),
         share_decoder_input_output_embed=are_equal(parameters, output, target)
         and not are_equal(parameters, target, source),
-        attention_dropout=known.get("attention_dropout") or 0.0,
-        activation_dropout=known.get("activation_dropout") or 0.0,
+        attention_dropout=completed.get("attention_dropout") or 0.0,
+        activation_dropout=completed.get("activation_dropout") or 0.0,
     )
     return architecture, parameters
 

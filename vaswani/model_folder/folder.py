@@ -284,10 +284,10 @@ def write_weights(path: Path, state: "Mapping[str, Tensor]", architecture: Table
     """Write parameters; of shared matrices, only one."""
     from safetensors.torch import save
 
-    kept = {
+    stored = {
         name: value.detach().contiguous().clone()
         for name, value in state.items()
         if name not in not_stored(architecture)
     }
     with open(path, "wb") as stream:  # the library's save_file raises errors without a number
-        stream.write(save(kept, metadata={"format": "pt"}))
+        stream.write(save(stored, metadata={"format": "pt"}))

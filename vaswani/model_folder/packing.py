@@ -61,13 +61,13 @@ class Packable:
     dictionaries: tuple[Path, Path]
 
 
-def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
+def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
         checkpoint: of our model, or of fairseq's ``transformer``
         run: its run's folder, or the one it is in
-        given: options, in addition to what the checkpoint says
+        options: what the user says, in addition to what the checkpoint says
 
     Raises:
         UserError: something is missing or does not fit, or the model cannot be packed.
@@ -78,10 +78,10 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     state = load_checkpoint(checkpoint, mapped=True)
     sections = sections_of(state)
     architecture, parameters, variant = our_model(state, sections["model"], checkpoint)
-    data = data_folder(given.data, sections["task"], checkpoint)
-    langs = languages(given, sections["task"], data)
+    data = data_folder(options.data, sections["task"], checkpoint)
+    langs = languages(options, sections["task"], data)
     dictionaries = data / f"dict.{langs[0]}.txt", data / f"dict.{langs[1]}.txt"
-    text, codes = text_recipe(given, data, langs, dictionaries)
+    text, codes = text_recipe(options, data, langs, dictionaries)
     try:
         check(architecture, variant, parameters, dictionaries, langs, state)
     except CheckpointError as error:
@@ -98,22 +98,22 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     return Packable(checkpoint, config, parameters, codes, dictionaries)
 
 
-def stored_as_halves(found: Packable) -> Packable:
+def stored_as_halves(packable: Packable) -> Packable:
     """The same model with its parameters rounded to float16: half the bytes on disk.
 
     Raises:
         UserError: a parameter has a number too large for it.
     """
-    halves = {name: value.half() for name, value in found.parameters.items()}
+    halves = {name: value.half() for name, value in packable.parameters.items()}
     too_large = not_finite(halves)
     if too_large:
         most = torch.finfo(torch.float16).max
         raise UserError(
-            f"{found.checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of "
+            f"{packable.checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of "
             "float16: pack it without --half"
         )
-    origin = {**found.config["origin"], "stored_as": "float16"}
-    return replace(found, parameters=halves, config={**found.config, "origin": origin})
+    origin = {**packable.config["origin"], "stored_as": "float16"}
+    return replace(packable, parameters=halves, config={**packable.config, "origin": origin})
 
 
 def sections_of(state: Table) -> Table:
@@ -149,9 +149,9 @@ def our_model(
     return architecture, dict(state["model"]), variant
 
 
-def data_folder(given: str | None, task: Table, checkpoint: Path) -> Path:
+def data_folder(named: str | None, task: Table, checkpoint: Path) -> Path:
     """The data-bin, or another folder with the dictionaries."""
-    data = given or task.get("data")
+    data = named or task.get("data")
     if not data:
         raise UserError(f"{checkpoint} does not say where its data is: give --data DIR")
     data = data[0] if isinstance(data, list) else data  # as in older fairseq
@@ -164,11 +164,11 @@ def data_folder(given: str | None, task: Table, checkpoint: Path) -> Path:
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
-def languages(given: DataOptions, task: Table, folder: Path) -> tuple[str, str]:
+def languages(options: DataOptions, task: Table, folder: Path) -> tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
     pairs = pairs_in(folder)
-    source = given.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
-    target = given.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
+    source = options.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
+    target = options.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
     if not source or not target:
         raise UserError(
             f"{folder} does not say its languages: give --source-lang and --target-lang"
@@ -200,8 +200,8 @@ def check(
 def decoding(run: Path, sections: Table) -> Table:
     """How the run decodes: the options in its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
-    given = table.get("generation") or {}
-    options = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
+    section = table.get("generation") or {}
+    options = {name: section[name] for name in BEAM_OPTIONS if section.get(name) is not None}
     options["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")
     return options
 

@@ -163,10 +163,10 @@ def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]
     row = rows.get(file_stem(requested).lower(), "")
     its = table_3["base"].replace("base", row if row == "big" else "base")
     if not row or experiment not in (table_3["base"], its):
-        known = list(rows.values())
+        row_names = list(rows.values())
         raise UserError(
-            f"{experiment} has no row '{requested}' of Table 3{nearest(requested, known)}; "
-            f"{table_3['base']} has {', '.join(known)}"
+            f"{experiment} has no row '{requested}' of Table 3{nearest(requested, row_names)}; "
+            f"{table_3['base']} has {', '.join(row_names)}"
         )
     return its, row, table_3["rows"][row]
 

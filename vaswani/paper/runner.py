@@ -25,7 +25,8 @@ def run_commands(commands: Iterable[list[str]], dry_run: bool = False) -> int:
             print(f"  {line}")
             continue
         print(f"\n== {words[0]}: {line}", file=sys.stderr, flush=True)
-        if code := run_command([sys.executable, "-m", "vaswani", *words]):
+        code = run_command([sys.executable, "-m", "vaswani", *words])
+        if code:
             print(f"reproduce: '{words[0]}' ended with exit code {code}", file=sys.stderr)
             return abs(code)
     return 0

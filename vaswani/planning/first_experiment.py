@@ -130,11 +130,11 @@ def restoring(prepared: Path, lang: str) -> dict[str, str]:
     """
     recipe, path = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
     kind = recipe.subword if recipe else BPE
-    found = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
+    names = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
     if recipe and not recipe.tokenised and path.is_file():
-        found["tokens"] = "char" if hardly_spaced(islice(read_lines(path), 200)) else "13a"
-        found["detokeniser"] = "moses" if kind == BPE else "space"
-    return found
+        names["tokens"] = "char" if hardly_spaced(islice(read_lines(path), 200)) else "13a"
+        names["detokeniser"] = "moses" if kind == BPE else "space"
+    return names
 
 
 def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, list[str]]:

@@ -84,19 +84,19 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
     written aside before it replaces another.
     """
     epochs = checkpoint.save_interval * (batch.updates_an_epoch or 0)
-    kept = 2
+    count = 2
     for interval, limit in (
         (checkpoint.save_interval_updates, checkpoint.keep_interval_updates),
         (0 if checkpoint.no_epoch_checkpoints else epochs, checkpoint.keep_last_epochs),
     ):
         if interval > 0:
             written = updates // interval
-            kept += min(written, limit) if limit > 0 else written
+            count += min(written, limit) if limit > 0 else written
     size = parameters * arithmetic.SAVED_A_PARAMETER
     return {
         "checkpoint_bytes": size,
-        "checkpoints": kept,
-        "disk_bytes": (kept + 1) * size + 4 * parameters,
+        "checkpoints": count,
+        "disk_bytes": (count + 1) * size + 4 * parameters,
         "free_bytes": shutil.disk_usage(Path()).free,
     }
 

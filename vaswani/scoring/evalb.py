@@ -52,7 +52,7 @@ def compare(gold: Tree, test: Tree) -> Comparison:
 
 def without_punctuation(tree: Tree) -> Tree:
     """What counts of a tree: its constituents over the words that are left; PRT is ADVP."""
-    kept = [place for place, tag in enumerate(tree.tags) if tag not in DELETED]
+    places = [place for place, tag in enumerate(tree.tags) if tag not in DELETED]
     before = [0]  # how many words are kept before each word
     for tag in tree.tags:
         before.append(before[-1] + (tag not in DELETED))
@@ -61,7 +61,7 @@ def without_punctuation(tree: Tree) -> Tree:
         for label, start, end in tree.constituents
         if label not in DELETED and before[end] > before[start]
     ]
-    return Tree([tree.words[n] for n in kept], [tree.tags[n] for n in kept], moved)
+    return Tree([tree.words[n] for n in places], [tree.tags[n] for n in places], moved)
 
 
 def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:
