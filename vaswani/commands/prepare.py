@@ -78,6 +78,7 @@ class Options(Checked):
         metavar="P",
         help="split the training text with each merge left out with this probability (0.1 in "
         "Provilkov et al., 2020)",
+        above=0,
     )
     copies: int | None = option(
         metavar="K",
