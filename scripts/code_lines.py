@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group
 GROUPS = {
     "product": ("vaswani", "transformer_plugin", "vaswani_transformer"),
-    "tools": ("benchmarks", "scripts", "examples"),
+    "tools": ("benchmarks", "experiments", "scripts", "examples"),
     "tests": ("tests",),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
@@ -58,7 +58,7 @@ def count() -> Counter:
     for name in filter(None, tracked.stdout.split("\0")):
         path = ROOT / name
         top, *inner = name.split("/")[:-1] or ["."]
-        if not path.is_file() or name.startswith("benchmarks/results/"):
+        if not path.is_file() or "/records/" in name or name.startswith("benchmarks/results/"):
             continue
         folder = f"{top}/{inner[0]}" if inner else top
         if path.suffix == ".py":

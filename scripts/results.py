@@ -1,15 +1,15 @@
-"""Puts the figures into docs/results.md: the paper's beside ours, from the records.
+"""Puts the figures into docs/results.md and docs/reproduce.md, from the records and the paper.
 
     python scripts/results.py            fill in the tables
-    python scripts/results.py --check    exit 1 if the page says anything else
+    python scripts/results.py --check    exit 1 if a page says anything else
 
-docs/results.yaml names the records in benchmarks/results, and has the paper's figures. A table
-stands between the marks ``<!-- results:NAME -->`` and ``<!-- /results:NAME -->``; all else on the
-page is written by hand.
+docs/results.yaml names the records, and has the paper's figures. A table stands between the marks
+``<!-- results:NAME -->`` and ``<!-- /results:NAME -->``; all else on the pages is written by hand.
 """
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,150 +20,221 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import neighbours, parsing, recall, small_table  # noqa: E402
 from benchmarks.bugs import put  # noqa: E402
+from experiments.intervals import mean_text, paired_interval  # noqa: E402
+from experiments.neighbours.experiment import neighbours_table  # noqa: E402
+from experiments.parsing.experiment import all_parsers  # noqa: E402
+from experiments.recall.experiment import accuracy_table  # noqa: E402
+from experiments.system_tables import bits_of, by_seed, mean_of, minus_first  # noqa: E402
+from experiments.table3.experiment import contrast_table  # noqa: E402
+from experiments.tables import Table  # noqa: E402
 from vaswani.paper import table1  # noqa: E402
 
-RECORDS = ROOT / "benchmarks" / "results"
-TABLE = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
-NOT_RUN = "not run"
+FIGURES = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
 PAIRS = ("en-de", "en-fr")
+OUTSIDE = "parameters outside embeddings"
+SEEDS_OF_AN_INTERVAL = 3
+NEIGHBOURS = (
+    "ours",
+    "relative in both",
+    "relative in the encoder",
+    "positions 8 apart",
+    "LSTM, additive attention",
+)
+PARSERS = {
+    "right-branching": "right-branching",
+    "PCFG on gold tags": "PCFG, from gold tags",
+    "ours, tags: own source, free": "ours, from gold tags",
+    "ours, tags, relative positions: own source, free": "with relative positions",
+    "ours, words, then dropout 0.2: own source, free": "ours, from words",
+    "ours, words, relative positions: own source, free": "with relative positions",
+}
+"""Of the record → on the page."""
+EVERYDAY = (
+    "ours",
+    "ours, relative positions",
+    "fairseq's Transformer",
+    "LSTM, additive attention",
+    "fconv",
+    "fconv, wide",
+)
 PAGES = {
-    "docs/results.md": ("systems", "table 1", "table 2", "small", "table 2, demo",
-                        "table 2, Multi30k", "table 2, Tatoeba", "equal updates",
-                        "table 3", "table 3, Multi30k", "table 4", "table 4, open trees",
-                        "parsing", "neighbours", "recall"),
-}  # fmt: skip
+    "docs/results.md": (
+        "table 1",
+        "small",
+        "systems",
+        "equal updates",
+        "everyday",
+        "neighbours",
+        "table 3, Multi30k",
+        "parsing",
+        "recall",
+    ),
+    "docs/reproduce.md": ("table 2", "table 3", "table 4"),
+}
 
 
-def record(name: str) -> dict[str, Any] | None:
-    """A record by its name in docs/results.yaml; None if there is none."""
-    path = TABLE["records"][name]
-    return json.loads((RECORDS / path).read_text(encoding="utf-8")) if path else None
+def record(name: str) -> dict[str, Any]:
+    """A record by its name in docs/results.yaml."""
+    path = ROOT / FIGURES["records"][name]
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
-def from_record(name: str, lines_of: Callable[[dict[str, Any]], list[str]]) -> str:
-    """A record's table, or that it was not run."""
-    found = record(name)
-    return "\n".join(lines_of(found)) if found else f"Here: {NOT_RUN}."
-
-
-def rows(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table in Markdown; None is a dash."""
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for row in table:
-        cells = ["–" if cell is None else str(cell) for cell in row]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cells = [["–" if cell is None else str(cell) for cell in row] for row in rows]
+    return "\n".join(Table(columns, cells).lines())
+
+
+# ---- the paper's -------------------------------------------------------------------------------
 
 
 def table_2() -> str:
-    """Every row of the paper's, and the names by which ours is trained."""
-    return rows(
-        ["system", "En-De", "En-Fr", "operations, En-De", "En-Fr", "ours: `vaswani reproduce`"],
-        [
-            [
-                row["system"],
-                *(row.get(key) for key in ("en-de", "en-fr")),
-                *(
-                    f"{row[key]:.1e}" if key in row else None
-                    for key in ("cost en-de", "cost en-fr")
-                ),
-                row.get("command"),
-            ]
-            for row in TABLE["table 2"]
-        ],
-    )
+    """Every row, and the names by which ours is trained."""
+    columns = ["system", "En-De", "En-Fr", "operations, En-De", "En-Fr", "`vaswani reproduce`"]
+    rows = []
+    for row in FIGURES["table 2"]:
+        costs = [row.get("cost en-de"), row.get("cost en-fr")]
+        in_powers = [f"{cost:.1e}" if cost else None for cost in costs]
+        scores = [row.get("en-de"), row.get("en-fr")]
+        rows.append([row["system"], *scores, *in_powers, row.get("command")])
+    return markdown(columns, rows)
+
+
+def table_3() -> str:
+    """Every row, in two columns."""
+    paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
+    cells = [[name, row["ppl"], row["bleu"]] for name, row in paper.items()]
+    half = len(cells) // 2
+    rows = [[*left, "", *right] for left, right in zip(cells[:half], cells[half:], strict=True)]
+    return markdown(["row", "perplexity", "BLEU", "", "row", "perplexity", "BLEU"], rows)
+
+
+def table_4() -> str:
+    """Every row."""
+    keys = ("parser", "training", "f1")
+    rows = [[row[key] for key in keys] for row in FIGURES["table 4"]]
+    return markdown(["parser", "training", "WSJ 23, F1"], rows)
+
+
+# ---- ours --------------------------------------------------------------------------------------
 
 
 def small() -> str:
     """What was trained to its end on small text."""
-    multi30k, demos = record("Multi30k"), [record(f"demo {pair}") for pair in PAIRS]
-    assert multi30k and all(demos)
-    link = "[log](../benchmarks/results/{})".format
-    table = [
-        ["Multi30k En-De, tiny, test_2016_flickr", f"{multi30k['bleu_tokenised']['score']:.2f}",
-         "`make multi30k`", link(TABLE["records"]["Multi30k"])]
-    ]  # fmt: skip
-    for pair, demo in zip(PAIRS, demos, strict=True):
-        assert demo
-        said = f"{demo['bleu']['score']:.2f}; {demo['exact_match']:.1f} % exactly right"
-        log = link(TABLE["records"][f"demo {pair}"])
-        table.append([f"the demo's text, {pair}", said, f"`make demo PAIR={pair}`", log])
-    return rows(["ours, small", "BLEU", "command", "log"], table)
+    multi30k = record("Multi30k")
+    link = "[log](../{})".format
+    rows = [
+        [
+            "Multi30k En-De, tiny, test_2016_flickr",
+            f"{multi30k['bleu_tokenised']['score']:.2f}",
+            "`make multi30k`",
+            link(FIGURES["records"]["Multi30k"]),
+        ]
+    ]
+    for pair in PAIRS:
+        demo = record(f"demo {pair}")
+        scores = f"{demo['bleu']['score']:.2f}; {demo['exact_match']:.1f} % exactly right"
+        log = link(FIGURES["records"][f"demo {pair}"])
+        rows.append([f"the demo's text, {pair}", scores, f"`make demo PAIR={pair}`", log])
+    return markdown(["ours, small", "BLEU", "command", "log"], rows)
+
+
+def difference_from_ours(rows: dict[str, Any], name: str) -> str:
+    """A row's mean BLEU, and its difference from ours, of the same seeds, in brackets.
+
+    Its interval, too, from three seeds on.
+    """
+    if name not in rows:
+        return "–"
+    bleu = by_seed(rows[name], "bleu")
+    mean = f"{statistics.mean(bleu.values()):.1f}"
+    if name == "ours":
+        return mean
+    difference = paired_interval(bleu, by_seed(rows["ours"], "bleu"))
+    assert difference
+    seeds = len(bleu.keys() & by_seed(rows["ours"], "bleu").keys())
+    if seeds >= SEEDS_OF_AN_INTERVAL:
+        return f"{mean} ({difference.text('+.1f')})"
+    return f"{mean} ({difference.value:+.1f}; {seeds} {'seeds' if seeds > 1 else 'seed'})"
 
 
 def systems() -> str:
-    """Table 2's systems on three small texts, in short."""
-    captions, numbers, everyday = map(
-        record, ("table 2, Multi30k", "table 2, demo", "table 2, Tatoeba")
-    )
-    assert captions and numbers and everyday
-    both = zip(captions["rows"].values(), numbers["rows"].items(), strict=True)
-    return rows(
-        [
-            "system, BLEU (seeds)",
-            "29,000 captions, 4,000 updates",
-            "20,000 phrases, 1,200 updates",
-            "204,608 everyday pairs, 2,500 updates",
-        ],
-        [
-            [
-                name,
-                *(
-                    small_table.mean([run["bleu"] for run in row["runs"]])
-                    for row in (first, second, everyday["rows"].get(name, {"runs": []}))
-                ),
-            ]
-            for first, (name, second) in both
-        ],
-    )
+    """Table 2's systems on three small texts."""
+    texts = [record(name)["rows"] for name in ("captions", "demo", "everyday")]
+    columns = [
+        "BLEU (minus ours)",
+        "29,000 captions, 4,000 updates",
+        "20,000 phrases, 1,200 updates",
+        "204,608 everyday pairs, 2,500 updates",
+    ]
+    texts[0]["fconv"] = texts[0].pop("fairseq's fconv")
+    names = [*texts[1], "fconv, wide"]
+    rows = [[name, *(difference_from_ours(text, name) for text in texts)] for name in names]
+    return markdown(columns, rows)
 
 
-def table_3() -> str:
-    """Every row of the paper's, in two columns."""
-    paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
-    cells = [[name, row["ppl"], row["bleu"]] for name, row in paper.items()]
-    half = len(cells) // 2
-    both = [[*left, "", *right] for left, right in zip(cells[:half], cells[half:], strict=True)]
-    return rows(["row", "perplexity", "BLEU", "", "row", "perplexity", "BLEU"], both)
+def equal_updates() -> str:
+    """Ours and fairseq's Transformer."""
+    whole = record("equal updates")
+    columns = ["system", "BLEU", "chrF", "minus ours, BLEU", "validation, bits", "CPU minutes"]
+    rows = []
+    for name, row in whole["rows"].items():
+        scores = [mean_text(list(by_seed(row, key).values())) for key in ("bleu", "chrf")]
+        bits = f"{statistics.mean(bits_of(row).values()):.3f}"
+        minutes = f"{mean_of(row, 'processor_seconds') / 60:.1f}"
+        rows.append([name, *scores, minus_first(whole, name, "bleu"), bits, minutes])
+    return markdown(columns, rows)
 
 
-def table_4() -> str:
-    """Every row of the paper's."""
-    columns = ("parser", "training", "f1")
-    cells = [[row[name] for name in columns] for row in TABLE["table 4"]]
-    return rows(["parser", "training", "WSJ 23, F1"], cells)
+def everyday() -> str:
+    """Systems on everyday sentences, at equal updates and at equal time."""
+    whole = record("everyday")
+    columns = ["system", OUTSIDE, "BLEU", "minus ours", "validation, bits"]
+    columns += [f"after {whole['equal_seconds'] / 60:.0f} CPU minutes", "CPU minutes"]
+    rows = []
+    for name in EVERYDAY:
+        row = whole["rows"][name]
+        bleu = mean_text(list(by_seed(row, "bleu").values()))
+        cells = [name, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, name, "bleu")]
+        cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
+        cells.append(f"{mean_of(row, 'bits_at_equal_time'):.2f}")
+        cells.append(f"{mean_of(row, 'processor_seconds') / 60:.0f}")
+        rows.append(cells)
+    return markdown(columns, rows)
 
 
-def open_trees() -> str:
-    """The scores of parses of other trees than the Wall Street Journal's."""
-    figures = ("recall", "precision", "f1", "complete_match")
-    return rows(
-        ["parser", "labelled recall", "precision", "F1", "complete match, %", "repaired to trees"],
-        [
-            [parser, *(f"{scores[name]:.2f}" for name in figures), scores.get("repaired")]
-            for parser, scores in (record("table 4, open trees") or {}).items()
-        ],
-    )
+def parsing() -> str:
+    """Some of the parsers on open trees."""
+    scores = all_parsers(record("parsing"))
+    columns = ["parser", "F1, at most 20 words", "F1, all", "complete match, %"]
+    rows = [
+        [title, *(f"{scores[name][key]:.1f}" for key in ("f1 to 20", "f1", "complete_match"))]
+        for name, title in PARSERS.items()
+    ]
+    return markdown(columns, rows)
+
+
+def lines_of(table: Table | None) -> str:
+    """A table of an experiment's own."""
+    assert table
+    return "\n".join(table.lines())
 
 
 TEXTS: dict[str, Callable[[], str]] = {
-    "table 1": lambda: from_record("table 1", table1.lines_of),
+    "table 1": lambda: "\n".join(table1.lines_of(record("table 1"))),
     "table 2": table_2,
+    "table 3": table_3,
+    "table 4": table_4,
     "small": small,
     "systems": systems,
-    "table 2, demo": lambda: from_record("table 2, demo", small_table.lines_of),
-    "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
-    "table 2, Tatoeba": lambda: from_record("table 2, Tatoeba", small_table.lines_of),
-    "equal updates": lambda: from_record("equal updates", small_table.lines_of),
-    "table 3": table_3,
-    "table 3, Multi30k": lambda: from_record("table 3, Multi30k", small_table.lines_of),
-    "table 4": table_4,
-    "table 4, open trees": open_trees,
-    "parsing": lambda: from_record("parsing", parsing.lines_of),
-    "neighbours": lambda: from_record("neighbours", neighbours.lines_of),
-    "recall": lambda: from_record("recall", recall.lines_of),
+    "equal updates": equal_updates,
+    "everyday": everyday,
+    "neighbours": lambda: lines_of(neighbours_table(record("neighbours"), list(NEIGHBOURS))),
+    "table 3, Multi30k": lambda: lines_of(contrast_table(record("table 3, Multi30k"))),
+    "parsing": parsing,
+    "recall": lambda: lines_of(accuracy_table(record("recall"), (1, 2, 8, 64))),
 }
 
 
@@ -180,7 +251,7 @@ def main(argv: list[str]) -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--check", action="store_true")
     check = options.parse_args(argv).check
-    stale = [p for p in PAGES if (ROOT / p).read_text(encoding="utf-8") != filled_in(p)]
+    stale = [page for page in PAGES if (ROOT / page).read_text(encoding="utf-8") != filled_in(page)]
     for page in stale:
         if check:
             print(f"results.py: {page} is stale: run python scripts/results.py", file=sys.stderr)

@@ -9,7 +9,7 @@ it. The paper's sinusoids stay. All else is the paper's model, subclassed where 
 
 ``--relative-in`` confines this to the encoder or to the decoder. Two more options move neighbouring
 positions apart: ``--sinusoid-scale`` multiplies the sinusoids, ``--position-step`` counts in larger
-steps. ``benchmarks/neighbours.py`` asks which of these helps.
+steps. ``experiments/neighbours`` asks which of these helps.
 """
 
 from dataclasses import dataclass, field

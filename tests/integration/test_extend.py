@@ -40,7 +40,7 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", extend.VARIANTS)
 def test_fairseqs_model_is_the_plain_one(name: str, variants: Path) -> None:
     """The same weights from the same seed, and the same logits."""
-    kind = MODEL_REGISTRY[f"{name}_transformer"]
+    kind = MODEL_REGISTRY[f"{name}_variant"]
     torch.manual_seed(1)
     fairseqs = kind.build_model(config(attention_impl="readable"), task()).eval()
     torch.manual_seed(1)
@@ -57,7 +57,7 @@ def test_a_variant_is_trained_packed_and_translates(
     name: str, variants: Path, workplace: Path, cli: Any
 ) -> None:
     """With the commands of the page; in Python, by its class, the scores are the same."""
-    arch = f"{name}_transformer"
+    arch = f"{name}_variant"
     user_dir = ["--user-dir", variants]
     train = ["train", "small", f"common.user_dir={variants}", f"model._name={arch}", "run=own"]
     assert cli(*train).code == 0

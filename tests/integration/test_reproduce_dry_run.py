@@ -76,16 +76,13 @@ def test_a_row_of_table_3_has_a_command(monkeypatch, row):
 
 
 @pytest.mark.paper("6.3")
-def test_table_4_is_trained_and_scored_and_small_on_a_cpu(nowhere, capsys):
+def test_table_4_is_trained_and_scored(nowhere, capsys):
     assert commands(capsys, "table4", "--gpus", "8") == [
         "train parsing_wsj",
         "average runs/parsing_wsj --last 5",
         "generate runs/parsing_wsj/checkpoints/checkpoint_average_last5.pt --subset test",
         "score runs/parsing_wsj --subset test",
     ]
-    train, *_ = commands(capsys, "table4", "--small")
-    for change in ("task.data=data/table4_small/data-bin", "common.cpu=true", "run=runs/table4"):
-        assert change in train
     assert not list(nowhere.iterdir())
 
 
@@ -104,7 +101,12 @@ def test_options_reach_the_commands(nowhere, capsys):
     ("arguments", "named"),
     [
         (["wmt14-en-de-bse"], "wmt14-en-de-base"),
-        (["table4"], "--small"),
+        (["table4"], "python -m experiments table4"),
+        (["table4", "--small"], "python -m experiments table4"),
+        (["table2", "--small"], "python -m experiments table2/captions"),
+        (["table2-tatoeba", "--small"], "python -m experiments table2/everyday"),
+        (["equal-updates"], "python -m experiments equal_updates"),
+        (["wmt14-en-de-base", "--small"], "python -m experiments"),
         (["wmt14-en-de-base", "--row", "C-n3"], "C-n"),
         (["wmt14-en-de-base", "model.droput=0"], "droput"),
         (["wmt14-en-de-base", "checkpoint.save_dir=x"], "run="),

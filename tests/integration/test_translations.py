@@ -229,7 +229,7 @@ def test_the_log_is_what_fairseq_generate_prints(options, place):
 
 
 def test_a_beam_above_the_vocabulary_is_reduced(place):
-    """As in fairseq; ``reproduce table4 --small`` with few labels stopped after its training."""
+    """As in fairseq; a parser with few labels stopped after its training."""
     assert place.generate("--beam", "400") == 0
     wide = place.left()["test.hyp"]
     assert place.generate("--beam", "15") == 0

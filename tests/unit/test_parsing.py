@@ -1,4 +1,4 @@
-"""benchmarks/parsing*.py, pcfg.py: the grammar finds the likeliest tree, the search writes one."""
+"""experiments/parsing: the grammar finds the likeliest tree, the search writes one."""
 
 import math
 from collections import Counter
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import parsing, pcfg
-from benchmarks.parsing_search import Brackets, PartialTree, greedy
+from experiments.parsing import pcfg
+from experiments.parsing import text as parsing_text
+from experiments.parsing.search import Brackets, PartialTree, greedy
 from vaswani.data.trees import Tree, linearise, parse_tree, read_trees, repair
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.encoder import Memory
@@ -91,7 +92,7 @@ def test_constrained_search_can_write_the_treebanks_trees() -> None:
 
 def test_another_sentence_is_another_one() -> None:
     lengths = [len(tree.words) for tree in GOLD]
-    found = parsing.others(lengths)
+    found = parsing_text.nearest_in_length(lengths)
     assert all(here != other for here, other in enumerate(found))
     apart = [abs(lengths[here] - lengths[other]) for here, other in enumerate(found)]
     assert sorted(apart)[len(apart) // 2] <= 1
@@ -99,8 +100,8 @@ def test_another_sentence_is_another_one() -> None:
 
 def test_rare_words_are_classes_and_every_class_is_known() -> None:
     trees = {"train": GOLD[:60], "valid": GOLD[60:70], "test": GOLD[70:]}
-    assert parsing.suffix_class("Un-2nd") == "<A0-~nd>"
-    found = parsing.sources(trees, "words")
+    assert parsing_text.suffix_class("Un-2nd") == "<A0-~nd>"
+    found = parsing_text.sources(trees, "words")
     known = {word for sentence in found["train"] for word in sentence}
     for split in ("valid", "test"):
         words = {word for sentence in found[split] for word in sentence}

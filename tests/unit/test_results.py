@@ -2,98 +2,184 @@
 
 import gzip
 import json
+import math
+import re
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fairseq.modules import ConvTBC
 
-from benchmarks import neighbours, recall, small_table, training_cost
+from experiments import costs, harness, records
+from experiments.intervals import Interval, mean_text, paired_interval
+from experiments.neighbours import experiment as neighbours
+from experiments.recall import experiment as recall
+from experiments.system_tables import PARAMETERS, SystemsExperiment
+from experiments.table3.experiment import contrast_table
 from tests.files import write
-from vaswani.paper import small_tables
+from vaswani.common.files import sha256_of
+from vaswani.scoring import report
+from vaswani.scoring.score_input import ScoreInput, read_aligned
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
+RECORDS = sorted(path.parent for path in ROOT.glob("experiments/**/records/*/record.json"))
+
+
+def id_of(folder: Path) -> str:
+    return str(folder.relative_to(ROOT / "experiments"))
+
+
+def experiment_of(folder: Path) -> harness.Experiment:
+    return harness.find(folder.parents[1].relative_to(ROOT / "experiments").as_posix())
 
 
 def test_the_pages_are_made_from_the_records() -> None:
     """And a figure that is not the record's is found."""
     assert RESULTS["main"](["--check"]) == 0
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    for figure in ("3.3e+18", "41.29", "97.88", "92.7"):
-        assert figure in page
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert "97.88" in results and "41.29" in results
+    reproduce = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert "3.3e+18" in reproduce and "92.7" in reproduce
 
 
-def test_a_small_table_is_what_its_logs_say() -> None:
+def test_a_table_of_the_results_has_at_most_seven_rows() -> None:
+    """Six, and the heading: whoever wants more reads the record."""
+    for name in RESULTS["PAGES"]["docs/results.md"]:
+        rows = [line for line in RESULTS["TEXTS"][name]().splitlines() if line.startswith("|")]
+        assert len(rows) <= 2 + 6 or name == "table 1", name
+
+
+@pytest.mark.parametrize("folder", RECORDS, ids=id_of)
+def test_a_record_says_what_its_page_says(folder: Path) -> None:
+    page = (folder / records.PAGE).read_text(encoding="utf-8")
+    assert records.page(experiment_of(folder), folder) == page
+    if re.search(r"\bp\b", page.replace("| p |", "")):
+        assert "two-sided" in page or "No p" in page
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [folder for folder in RECORDS if isinstance(experiment_of(folder), SystemsExperiment)],
+    ids=id_of,
+)
+def test_a_record_is_what_its_logs_say(folder: Path) -> None:
     """Scores are those that `vaswani score` wrote, updates and perplexity those of the training."""
-    for name in ("table 2, demo", "table 2, Multi30k", "equal updates", "table 3, Multi30k"):
-        path = RESULTS["TABLE"]["records"][name]
-        if not path:
-            continue
-        folder = (RESULTS["RECORDS"] / path).parent
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-        for row in record["rows"].values():
-            for run in [*row["runs"], *row.get("rates", [])]:
-                stem = Path(run["run"]).name
-                lines = gzip.decompress((folder / f"{stem}.jsonl.gz").read_bytes()).splitlines()
-                log: list[dict[str, Any]] = [json.loads(line) for line in lines]
-                losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
-                assert run["perplexity"] == pytest.approx(2 ** min(losses))
-                if "bleu" not in run:  # it chose a learning rate
-                    continue
-                scores = json.loads((folder / f"{stem}.score.json").read_text(encoding="utf-8"))
-                bleu = scores.get("bleu") or scores["bleu_tokenised"]
-                assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
-                assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+    record = records.read_record(folder)
+    for row in record["rows"].values():
+        assert all(key in row for key in PARAMETERS[1:])
+        for run in [*row["runs"], *row.get("rates", [])]:
+            stem = Path(run["run"]).name
+            content = gzip.decompress((folder / f"{stem}.jsonl.gz").read_bytes())
+            log: list[dict[str, Any]] = [json.loads(line) for line in content.splitlines()]
+            losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
+            assert run["perplexity"] == pytest.approx(2 ** min(losses))
+            if "bleu" not in run:  # it chose a learning rate
+                continue
+            scores = json.loads((folder / f"{stem}.score.json").read_text(encoding="utf-8"))
+            bleu = scores.get("bleu") or scores["bleu_tokenised"]
+            assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
+            assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
 
 
-def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:
+COMPARED = [
+    folder for folder in RECORDS if "bleu_p" in (folder / "record.json").read_text(encoding="utf-8")
+]
+
+
+def recorded_translations(folder: Path, run: dict[str, Any]) -> ScoreInput:
+    """What a run translated, beside its references; skips where their text is not prepared."""
+    name = Path(run["run"]).name
+    scores = json.loads((folder / f"{name}.score.json").read_text(encoding="utf-8"))
+    kind, sides = next(iter(scores["files"].items()))
+    references = ROOT / sides["references"]["file"]
+    if not references.is_file() or sha256_of(references) != sides["references"]["sha256"]:
+        pytest.skip(f"{sides['references']['file']} is not prepared: p is not recomputed")
+    hypotheses = folder / f"{name}.{Path(sides['hypotheses']['file']).name}.gz"
+    return ScoreInput(folder, **{kind: read_aligned(hypotheses, references)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", COMPARED, ids=id_of)
+def test_each_p_is_that_of_the_kept_translations(folder: Path) -> None:
+    """Of each run and the first row's of the same seed; its interval, too."""
+    first, *later = records.read_record(folder)["rows"].values()
+    references = {run["run"].rpartition("_")[2]: run for run in first["runs"]}
+    for run in [run for row in later for run in row["runs"] if "bleu_p" in run]:
+        other = recorded_translations(folder, references[run["run"].rpartition("_")[2]])
+        metrics = report.compare(recorded_translations(folder, run), other)["metrics"]
+        bleu = metrics.get("bleu") or metrics["bleu_tokenised"]
+        assert bleu["score"] == pytest.approx(run["bleu"])
+        for name, compared in {"bleu": bleu, "chrf": metrics["chrf"]}.items():
+            assert run[f"{name}_p"] == compared["p"], run["run"]
+            assert run[f"{name}_interval"] == pytest.approx(compared["interval"])
+
+
+def test_a_record_grows_by_runs_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an earlier record has is taken over; what is here counts first."""
 
     def run(seed: int, bleu: float) -> dict[str, Any]:
         return {"run": f"runs/t/ours_seed{seed}", "bleu": bleu, "cpu": "old", "commit": "c"}
 
-    here = tmp_path / "runs" / "t" / "ours_seed2"
-    write(here / "env.json", '{"cpu": "new", "commit": "d"}')
-    scored = small_tables.Result("runs/t/ours_seed2", 31.0, "", 50.0, "", 6.0, 10, 60.0)
-    rows = [small_tables.Row(name, "small", [], 2, {}, name, 1) for name in ("ours", "theirs")]
-    table = small_tables.Table("table2", rows, "nothing", 4)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(small_table, "results", lambda _, row: [scored] * (row is rows[0]))
-    monkeypatch.setattr(small_table, "cost_of", lambda _: (training_cost.Cost(2.0, 3.0, 1), {}))
-    monkeypatch.setattr(small_table, "right_in", lambda _: {})
-    monkeypatch.setattr(small_table, "comparisons", lambda *_: {})
+    here = Path("runs/t/ours_seed2")
+    write(here / "env.json", '{"cpu": "new", "commit": "d"}')
+
+    class Small(SystemsExperiment):
+        """Its figures are made up."""
+
+        def runs(self, row: harness.Row) -> list[Path]:
+            return [here] if row.name == "ours" else []
+
+        def measure(self, run: Path) -> dict[str, Any]:
+            return {"bleu": 31.0}
+
+        def describe(self, row: harness.Row) -> dict[str, Any]:
+            return {}
+
+        def complete(self, record: records.Record, earlier: Path | None) -> None:
+            pass
+
+    rows = "{ours: {seeds: 2}, theirs: {}}"
+    text = f"{{title: t, question: q, expected: e, base: b, average: 1, rows: {rows}}}"
+    experiment = Small(write(tmp_path / "t" / "rows.yaml", text).parent)
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
-    known = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
-    write(tmp_path / "record.json", json.dumps({"table": "table2", "rows": known}))
-    record = small_table.measure(table, tmp_path)
+    before = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
+    write(tmp_path / "record.json", json.dumps({"table": "t", "rows": before}))
+    record = records.measure(experiment, tmp_path)
     assert record["rows"]["theirs"] == theirs
-    assert [(one["bleu"], one["cpu"]) for one in record["rows"]["ours"]["runs"]] == [
-        (30.0, "old"),
-        (31.0, "new"),
-    ]
+    ours = [(one["bleu"], one["cpu"]) for one in record["rows"]["ours"]["runs"]]
+    assert ours == [(30.0, "old"), (31.0, "new")]
 
 
 def test_a_variation_is_compared_with_the_base() -> None:
     """Table 3: the sign of the paper's difference, where it exceeds the interval over the seeds."""
 
-    def runs(*figures: Any) -> list[dict[str, float]]:
-        return [{"bleu": bleu, "perplexity": perplexity} for bleu, perplexity in figures]
+    def runs(*figures: tuple[float, float]) -> list[dict[str, Any]]:
+        return [
+            {"run": f"runs/t/x_seed{seed}", "bleu": bleu, "perplexity": perplexity}
+            for seed, (bleu, perplexity) in enumerate(figures, 1)
+        ]
 
     rows: dict[str, Any] = {
         "A-h1": {"paper": "A-h1", "runs": runs((28.0, 6.4))},
         "base": {"paper": "base", "runs": runs((30.0, 6.0), (30.6, 6.1))},
         "B-dk8": {"paper": "B-dk32", "runs": runs((29.9, 5.3), (29.8, 5.2))},
     }
-    assert small_table.contrasts({"rows": rows})[2:] == [
+    table = contrast_table({"rows": rows})
+    assert table
+    assert table.lines()[-2:] == [
         "| A-h1 | A-h1 | -0.90 | -2.30 ± 1.60 | as in the paper | +0.10 | +0.08 ± 0.10 "
         "| not shown |",
         "| B-dk8 | B-dk32 | -0.40 | -0.45 ± 1.31 | not shown "
         "| +0.03 | -0.20 ± 0.08 | not as in the paper |",
     ]
     del rows["base"]["runs"][1:]
-    assert small_table.contrasts({"rows": rows}) == []
+    assert contrast_table({"rows": rows}) is None
 
 
 def test_sentences_of_recall() -> None:
@@ -145,30 +231,39 @@ def test_wrong_sentences_are_counted_by_equal_neighbours(tmp_path: Path) -> None
     translation = {"data": str(data / "data-bin")}
     scores = {"translation": translation, "pair": "en-de", "bleu_tokenised": {"score": 50.0}}
     write(run / "eval" / "test.score.json", json.dumps(scores))
-    wrong = neighbours.wrong_in(run)
+    wrong = neighbours.wrong_sentences(run)
     assert (wrong["equal_neighbours"], wrong["wrong_equal"]) == (2, [0])
     assert (wrong["others"], wrong["wrong_others"]) == (2, [2])
 
 
 def test_intervals_over_seeds_are_students() -> None:
     """For 1, 2, 3: a deviation of 1, t = 4.303 with two degrees of freedom."""
-    assert small_table.mean([1, 2, 3]) == "2.00 ± 2.48 (1.00, 2.00, 3.00)"
-    assert small_table.mean([1, 2], ".0f") == "2 (1, 2)"
-    assert small_table.mean([4], ".1f") == "4.0"
+    assert mean_text([1, 2, 3]) == "2.00 ± 2.48 (1.00, 2.00, 3.00)"
+    assert mean_text([1, 2], ".0f") == "2 (1, 2)"
+    assert mean_text([4], ".1f") == "4.0"
+
+
+def test_a_difference_is_of_the_same_seeds() -> None:
+    """Of seeds 1 and 3, whose differences are 1 and 3: t = 12.71, with one degree of freedom."""
+    interval = paired_interval({1: 2.0, 2: 9.0, 3: 4.0}, {1: 1.0, 3: 1.0})
+    assert interval and interval.value == 2.0
+    assert interval.width == pytest.approx(12.706 * math.sqrt(2) / math.sqrt(2), abs=0.01)
+    assert not interval.excludes_zero and Interval(2.0, 1.9).excludes_zero
+    assert paired_interval({2: 1.0}, {1: 1.0}) is None
 
 
 def test_operations_are_counted_where_torch_does_not_see_them() -> None:
     """Cells and fairseq's convolutions by their weights; matrices of a layer once, not twice."""
-    from fairseq.modules import ConvTBC
 
     class Model(torch.nn.Module):
         def __init__(self, layer: Any) -> None:
             super().__init__()
-            self.layer, self.out = layer, torch.nn.Linear(6, 3, bias=False)
+            self.layer = layer
+            self.out = torch.nn.Linear(6, 3, bias=False)
 
         def forward(self, x: Any) -> Any:
-            found = self.layer(x)
-            return [self.out(found[0] if isinstance(found, tuple) else found)]
+            output = self.layer(x)
+            return [self.out(output[0] if isinstance(output, tuple) else output)]
 
     x = torch.randn(2, 5, 4, requires_grad=True)
     out = 6 * 3
@@ -179,6 +274,6 @@ def test_operations_are_counted_where_torch_does_not_see_them() -> None:
         ConvTBC(4, 6, 3, padding=1): 3 * 4 * 6,
     }
     for layer, weights in cases.items():
-        counted = training_cost.operations(Model(layer), {"x": x})
+        counted = costs.operations(Model(layer), {"x": x})
         # where torch sees into a cell, it leaves out the first state's gradient
         assert counted == pytest.approx(3 * 2 * 10 * (weights + out), rel=0.03), layer

@@ -4,13 +4,11 @@
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce table1                           layers compared: counted, measured
-    vaswani reproduce table2 --small                   systems compared (also table2-demo,
-                                                       table2-tatoeba, table3, equal-updates)
-    vaswani reproduce table4                           parsing; --small: a small model, any trees
+    vaswani reproduce table4                           parsing, trained on WSJ alone
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
-command, which is printed; it continues unfinished work and skips what is done. See
-docs/reproduce.md.
+command, which is printed; it continues unfinished work and skips what is done. Comparisons of small
+models are experiments of a checkout: python -m experiments. See docs/reproduce.md.
 """
 
 import importlib

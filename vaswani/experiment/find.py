@@ -17,7 +17,7 @@ CONFIGS, DOCS = SHIPPED / "configs", SHIPPED / "docs"
 DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 
 #: in configs/, but changes to experiments
-TABLES = ("table3", "small_tables")
+TABLES = ("table3",)
 
 #: in a run's folder: its experiment, complete
 RUN_CONFIG = "config.yaml"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from vaswani.common.options import argument, option
 from vaswani.planning.hardware import Hardware
 
-#: the name of Table 4, of which there is a small model, too
+#: the name of Table 4, which is an experiment at a small size, too
 TABLE_4 = "table4"
 
 
@@ -20,5 +20,5 @@ class Options(Hardware):
         default=[],
     )
     row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    small: bool = option(False, f"{TABLE_4}: a small model, on any trees: hours on a CPU")
+    small: bool = option(False, "now an experiment: says which command trains small models")
     dry_run: bool = option(False, "print the plan and commands, run nothing")

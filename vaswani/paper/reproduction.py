@@ -19,7 +19,7 @@ from vaswani.experiment.run_record import (
     statistics,
 )
 from vaswani.experiment.yaml_tables import read_yaml
-from vaswani.paper import FILES
+from vaswani.paper import EXPERIMENTS, FILES
 from vaswani.paper.options import TABLE_4, Options
 from vaswani.paper.runner import run_commands
 from vaswani.planning import arithmetic
@@ -118,12 +118,18 @@ def find_reproduction(options: Options) -> Reproduction:
     """
     from vaswani.experiment.fairseq_config import experiment_config
 
+    experiment = EXPERIMENTS.get(options.name)
+    if experiment and (options.small or options.name != TABLE_4):
+        raise UserError(
+            f"at a small size this is an experiment now, in a checkout: python -m experiments "
+            f"{experiment}"
+        )
     name = PARSER if options.name == TABLE_4 else file_stem(options.name)
     if name not in (*NAMES, PARSER):
-        known = [*(known.replace("_", "-") for known in NAMES), TABLE_4, *FILES]
+        names = [*(result.replace("_", "-") for result in NAMES), TABLE_4, *FILES]
         raise UserError(
-            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
-            f"there are {', '.join(known)}"
+            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), names)}; "
+            f"there are {', '.join(names)}"
         )
     folder, own = split_run(options.overrides)
     if any(change.startswith("checkpoint.save_dir=") for change in own):
@@ -135,14 +141,10 @@ def find_reproduction(options: Options) -> Reproduction:
     change = [] if row == "big" else paper.get("change", [])  # big is an experiment
     place = f"table3_{file_stem(row)}" if row and change else name
     if options.small:
-        if name != PARSER:
-            raise UserError(
-                f"--small is for {TABLE_4} and the comparisons; to try all stages of "
-                f"{options.name} on a CPU, see {DOCS / 'reproduce.md'}"
-            )
-        place = f"{TABLE_4}_small"
-        smaller = read_yaml(find_config("small_tables"))[TABLE_4]["change"]
-        change = [f"task.data=data/{place}/data-bin", *smaller]
+        raise UserError(
+            f"--small is for the experiments, which are python -m experiments NAME now; to try all "
+            f"stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
+        )
     place = folder or place
     changes = [*change, *own]
     run = Path(place if "/" in place else f"runs/{place}")
@@ -179,9 +181,9 @@ def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
             f"machines (see {DOCS / 'training.md'}), then run the same command again"
         )
     if gpus > here:
-        trial = "the same with --small"
-        if target.experiment != PARSER:
-            trial = f"see {DOCS / 'reproduce.md'}"
+        trial = f"see {DOCS / 'reproduce.md'}"
+        if target.experiment == PARSER:
+            trial = "python -m experiments table4, in a checkout"
         raise UserError(
             "there is no GPU here, without which this takes weeks (--dry-run says more); for a "
             f"small trial of all stages on a CPU: {trial}"
@@ -251,7 +253,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
 
     A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
     """
-    if target.options.small or (target.experiment == PARSER and not target.data_bin.is_dir()):
+    if target.experiment == PARSER and not target.data_bin.is_dir():
         return []
     if target.is_finished:
         trained = read_yaml(target.run / "config.yaml")
@@ -275,8 +277,7 @@ def expected(target: Reproduction) -> list[str]:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
     if target.experiment == PARSER:
-        unlike = ", not by a small model" if target.options.small else ""
-        line = f"F1 {published.WSJ_F1} on section 23, trained on WSJ alone{unlike}"
+        line = f"F1 {published.WSJ_F1} on section 23, trained on WSJ alone"
         return [f"expected by Table 4: {line}"]
     pair = f"{target.config.task.source_lang}-{target.config.task.target_lang}"
     return published.table(

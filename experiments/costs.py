@@ -1,0 +1,93 @@
+"""What a training costs: operations, counted, and seconds of the processor, of one update."""
+
+import statistics
+import time
+from typing import Any, NamedTuple
+
+from fairseq import tasks
+from fairseq.modules import ConvTBC
+from omegaconf import DictConfig
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vaswani.data.data_bin import with_data_options
+from vaswani.experiment.fairseq_config import fairseq_form
+
+BATCHES = 8
+"""Batches of the training that are measured, evenly spread over an epoch."""
+
+
+class Cost(NamedTuple):
+    """Of the forward and backward passes of one update, on average.
+
+    Attributes:
+        operations: by count
+        seconds: of the processor
+        batches: passes in each direction, fairseq's ``update_freq``
+    """
+
+    operations: float
+    seconds: float
+    batches: int
+
+
+def operations(model: Any, batch: dict[str, Any]) -> int:
+    """Of one forward and one backward pass: multiplications and additions in products."""
+    unseen = [module for module in model.modules() if isinstance(module, nn.RNNBase | ConvTBC)]
+    added, before = 0, 0
+
+    def begin(module: Any, inputs: Any) -> None:
+        nonlocal before
+        before = counter.get_total_flops()
+
+    def end(module: Any, inputs: Any, _: Any) -> None:
+        nonlocal added
+        positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
+        weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
+        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
+        added += 3 * (2 * positions * weights - seen)
+
+    hooks = [module.register_forward_pre_hook(begin) for module in unseen]
+    hooks += [module.register_forward_hook(end) for module in unseen]
+    with FlopCounterMode(display=False) as counter:
+        model(**batch)[0].sum().backward()
+    for hook in hooks:
+        hook.remove()
+    return int(counter.get_total_flops()) + added
+
+
+def cost_of(config: DictConfig) -> tuple[Cost, dict[str, int]]:
+    """What an update of a training costs, and the model's parameters, in all and outside tables.
+
+    No run is needed: all rows can be measured one after another on one machine.
+
+    Args:
+        config: of the training, complete; its data are prepared
+    """
+    form = fairseq_form(with_data_options(config)[0])
+    task = tasks.setup_task(form.task)
+    task.load_dataset("train")
+    iterator = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=form.dataset.max_tokens, seed=1
+    )
+    batches = list(iterator.next_epoch_itr(shuffle=False))
+    inputs = [batch["net_input"] for batch in batches[:: max(1, len(batches) // BATCHES)]]
+    fast = task.build_model(form.model).train()
+    if hasattr(form.model, "attention_impl"):  # torch does not see into ours for speed
+        form.model.attention_impl = "readable"
+    readable = task.build_model(form.model).train()
+    counts = []
+    seconds = []
+    for batch in inputs:
+        counts.append(operations(readable, batch))
+        begun = time.process_time()
+        fast(**batch)[0].sum().backward()
+        seconds.append(time.process_time() - begun)
+    tables = [module for module in readable.modules() if isinstance(module, nn.Embedding)]
+    in_tables = {parameter for table in tables for parameter in table.parameters()}
+    sizes = {parameter: parameter.numel() for parameter in readable.parameters()}
+    outside = sum(size for parameter, size in sizes.items() if parameter not in in_tables)
+    parameters = {"parameters": sum(sizes.values()), "parameters outside embeddings": outside}
+    each = config.optimization.update_freq[-1]
+    cost = Cost(each * statistics.mean(counts), each * statistics.mean(seconds), each)
+    return cost, parameters

@@ -1,0 +1,122 @@
+"""What is asked of a trained model: does a word change, where do heads look, what do they carry?"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from benchmarks.demo_report import share
+from experiments.heads.text import ORDERS, ROLES, Content, sentence, swapped
+from experiments.heads.weights import ATTENTION, Cut, Read, read, right, weights, without
+from vaswani_transformer import Vocabulary
+
+EXCHANGES = 10_000
+
+
+def best_head(orders: Sequence[Any]) -> tuple[int, int]:
+    """The layer and head of the greatest mean difference, in the order where it is smaller.
+
+    Args:
+        orders: of each order, the weights on the two nouns [B, 2, N, H]
+    """
+    lower = numpy.min([(each[:, 0] - each[:, 1]).mean(0) for each in orders], axis=0)
+    layer, head = numpy.unravel_index(lower.argmax(), lower.shape)
+    return int(layer), int(head)
+
+
+def p_value(differences: Any) -> float:
+    """Two-sided p of a mean other than 0, from exchanging the two weights within sentences."""
+    signs = numpy.random.default_rng(1).choice([-1, 1], (EXCHANGES, len(differences)))
+    as_far = (abs(signs @ differences) >= abs(differences.sum())).sum()
+    return float((1 + as_far) / (1 + EXCHANGES))
+
+
+def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str, float]:
+    """The per cent in which the word changes when a noun does, in the source and what is written.
+
+    Where the German subject is said before the word also with only one of the two changed.
+    """
+    sentences = [sentence(content) for content in contents]
+    before = right(model, read(types, sentences))
+
+    def changed(role: str, source: bool = True, written: bool = True) -> float:
+        other_sentences = [sentence(swapped(content, role)) for content in contents]
+        after = read(
+            types,
+            sentences,
+            source=other_sentences if source else None,
+            written=other_sentences if written else None,
+        )
+        return share(right(model, after) != before)
+
+    shares = {role: changed(role) for role in ROLES}
+    if contents[0].kind == "verb after its subject":
+        shares["source"] = changed("subject", written=False)
+        shares["written"] = changed("subject", source=False)
+    return shares
+
+
+def attention_on(
+    model: Any, chosen: Sequence[Read], tested: Sequence[Read], whole_phrase: bool
+) -> dict[str, Any]:
+    """By attention and order: the head that half of the sentences choose, tested on the others.
+
+    Args:
+        chosen: sentences that choose, of each order
+        tested: sentences that test, of each order
+        whole_phrase: weights on the whole phrase, with a head for each order; else on the noun,
+            with the same head for both
+    """
+    choosing = [weights(model, text, whole_phrase) for text in chosen]
+    testing = [weights(model, text, whole_phrase) for text in tested]
+    best: dict[str, Any] = {}
+    for attention in ATTENTION:
+        of_both_orders = [each[attention] for each in choosing if attention in each]
+        heads = {}
+        for order, chooses, tests in zip(ORDERS, choosing, testing, strict=True):
+            if attention not in tests:
+                continue
+            layer, head = best_head([chooses[attention]] if whole_phrase else of_both_orders)
+            on_nouns = tests[attention][:, :, layer, head]  # [B, 2]
+            subject, distractor = on_nouns.mean(0).tolist()
+            heads[order] = {
+                "subject": subject,
+                "distractor": distractor,
+                "p": p_value(on_nouns[:, 0] - on_nouns[:, 1]),
+                "layer": layer,
+                "head": head,
+            }
+        if heads:
+            best[attention] = heads
+    return best
+
+
+def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[str, Any]:
+    """The per cent still right without weights on a noun, by what is cut and by noun.
+
+    Args:
+        noun, phrase: the heads of :func:`attention_on`
+    """
+
+    def still_right(role: str, orders: Sequence[Sequence[Cut]]) -> float:
+        hits: list[bool] = []
+        for text, cuts in zip(texts, orders, strict=True):
+            with without(model, text, role, cuts):
+                hits += right(model, text).tolist()
+        return share(hits)
+
+    def best(attention: str, heads_of: Any, whole: bool) -> list[list[Cut]]:
+        heads = [heads_of[attention].get(order) for order in ORDERS]
+        return [[Cut(attention, h["layer"], h["head"], whole)] if h else [] for h in heads]
+
+    cuts: dict[str, list[list[Cut]]] = {"nothing": [[], []]}
+    for attention in noun:
+        cuts[f"{attention}, best head, noun"] = best(attention, noun, False)
+        cuts[f"{attention}, best head, phrase"] = best(attention, phrase, True)
+    for name, several in {**{one: (one,) for one in noun}, "all three": ATTENTION}.items():
+        cuts[f"{name}, all heads, noun"] = [[Cut(one) for one in several]] * 2
+        cuts[f"{name}, all heads, phrase"] = [[Cut(one, phrase=True) for one in several]] * 2
+        cuts[f"{name}, from all words, noun"] = [[Cut(one, all_rows=True) for one in several]] * 2
+    return {
+        name: {role: still_right(role, orders) for role in ROLES} for name, orders in cuts.items()
+    }

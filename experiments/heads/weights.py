@@ -1,0 +1,148 @@
+"""Attention weights on two nouns, and a model without some of them.
+
+Shape letters: B sentences, N layers, H heads.
+"""
+
+import contextlib
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from experiments.heads.text import ROLES, Sentence
+from vaswani_transformer import Vocabulary
+from vaswani_transformer.attention import causal_mask
+
+EXAMPLES = str(Path(__file__).parents[2] / "examples")
+sys.path.append(EXAMPLES)  # train_text.py is beside it
+LOOP = runpy.run_path(f"{EXAMPLES}/train.py")
+"""examples/train.py."""
+ATTENTION = ("encoder", "decoder", "cross")
+
+
+class Read(NamedTuple):
+    """Sentences as the model reads them; ``shifted``: the target, one place to the right."""
+
+    source: Tensor
+    shifted: Tensor
+    sentences: list[Sentence]
+    #: ids of the two forms, the right one first [B, 2]
+    forms: Tensor
+
+
+def read(
+    types: Vocabulary,
+    sentences: list[Sentence],
+    source: list[Sentence] | None = None,
+    written: list[Sentence] | None = None,
+) -> Read:
+    """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
+    sources = [types.encode(one.source) for one in source or sentences]
+    targets = [types.encode(one.target) for one in written or sentences]
+    batch = LOOP["collate"](list(zip(sources, targets, strict=True)))
+    forms = torch.tensor([[types.index(form) for form in one.forms] for one in sentences])
+    return Read(batch.source, batch.shifted, sentences, forms)
+
+
+def right(model: nn.Module, text: Read) -> Any:
+    """Whether the right form is the likelier one, numpy bool [B]."""
+    steps = torch.tensor([one.said.word for one in text.sentences])
+    with torch.no_grad():
+        logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
+    of_forms = logits.gather(1, text.forms)
+    return (of_forms[:, 0] > of_forms[:, 1]).numpy()
+
+
+def row_and_columns(
+    attention: str, one: Sentence, role: str, phrase: bool
+) -> tuple[int, list[int]] | None:
+    """Where the weights from the word on a noun, or its phrase, are; None if it is not yet written.
+
+    Row t of the decoder writes word t; it has read the end of sentence and the words before t.
+    """
+    row = one.at.word if attention == "encoder" else one.said.word
+    places = getattr(one.said if attention == "decoder" else one.at, role)
+    columns = list(places if phrase else places[-1:])
+    if attention == "decoder":
+        columns = [column + 1 for column in columns]
+        if columns[-1] > row:
+            return None
+    return row, columns
+
+
+def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
+    """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
+
+    Without the decoder's where the nouns are not yet written.
+    """
+    with torch.no_grad():
+        memory, encoder = model.encoder.encode(text.source, need_weights=True)
+        _, decoder = model.decoder.features(text.shifted, memory, need_weights=True)
+    found = {}
+    for attention, layers in zip(ATTENTION, (encoder, *decoder), strict=True):
+        stacked = torch.stack(list(layers), dim=1).numpy()  # [B, N, H, rows, columns]
+        both = [[row_and_columns(attention, s, r, phrase) for r in ROLES] for s in text.sentences]
+        if all(place for places in both for place in places):
+            found[attention] = numpy.array(
+                [
+                    [one[:, :, place[0], place[1]].sum(-1) for place in places if place]
+                    for one, places in zip(stacked, both, strict=True)
+                ]
+            )
+    return found
+
+
+class Cut(NamedTuple):
+    """Which weights on a noun are set to zero; None: of all layers and heads."""
+
+    attention: str
+    layer: int | None = None
+    head: int | None = None
+    #: on its whole phrase
+    phrase: bool = False
+    #: from all words but itself, not only from the word
+    all_rows: bool = False
+
+
+@contextlib.contextmanager
+def without(model: Any, text: Read, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
+    """The model without some of its weights on a noun; the others of a row still sum to 1."""
+    hooks = []
+    for cut in cuts:
+        stack = model.encoder if cut.attention == "encoder" else model.decoder
+        for number, layer in enumerate(stack.layers):
+            if cut.layer in (None, number):
+                module = layer.cross_attention if cut.attention == "cross" else layer.self_attention
+                hooks.append(module.register_forward_pre_hook(hiding(cut, text, role)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
+    """What changes the mask that an attention is called with."""
+    place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
+
+    def hook(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows, keys = given[0].size(1), given[place - 1].size(1)
+        shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
+        heads = slice(None) if cut.head is None else cut.head
+        for number, one in enumerate(text.sentences):
+            row, columns = row_and_columns(cut.attention, one, role, cut.phrase) or (0, [])
+            for column in columns:
+                shows[number, heads, slice(None) if cut.all_rows else row, column] = False
+                if cut.attention != "cross":
+                    shows[number, :, column, column] = True
+        mask = causal_mask(rows) if cut.attention == "decoder" else given[place]
+        changed = [*given]
+        changed[place] = mask & shows
+        return tuple(changed[:4] if cut.attention == "decoder" else changed)  # no is_causal
+
+    return hook

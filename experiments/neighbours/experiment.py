@@ -1,0 +1,169 @@
+"""Why does the demo's model drop one of two equal neighbours, 1,555 → "155"?
+
+Before it: ``vaswani prepare demo_en_de``. Each row is the demo's training, 3 minutes of a core,
+with other positions, another loss or another system, on the same text and updates. A sentence of
+the test is wrong if its tokens are not the reference's. Those in whose source two neighbouring
+subwords are equal are counted apart from the others.
+
+Beside a model with positions stands how far apart neighbouring positions are: the mean of |p(i) -
+p(i+1)|² over the first ``POSITIONS``, as a share of the same between two words' scaled embeddings.
+"""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from experiments.fairseq_runs import FairseqExperiment, result
+from experiments.intervals import mean_text
+from experiments.pictures import figure_of, save_figure
+from experiments.records import PICTURE, Record
+from experiments.tables import Table
+from vaswani.common.files import read_json
+from vaswani.data.text import read_lines
+
+POSITIONS = 30
+CROWDED = 60
+"""Of the sentences without equal neighbours; rows with more wrong are not shown in the picture."""
+
+
+class NeighboursExperiment(FairseqExperiment):
+    """The demo's training with other positions, and other systems."""
+
+    def measure(self, run: Path) -> dict[str, Any]:
+        """Scores, the sentences that are wrong, and the distance between positions."""
+        scored = result(run)
+        average = next(run.glob("checkpoints/checkpoint_average*.pt"))
+        return {**scored._asdict(), **wrong_sentences(run), **distances(average)}
+
+    def complete(self, record: Record, earlier: Path | None) -> None:
+        """Sentences that every seed of ours gets wrong, with what one wrote."""
+        ours = record["rows"].get("ours")
+        here = (
+            [Path(run["run"]) for run in ours["runs"] if Path(run["run"]).is_dir()] if ours else []
+        )
+        if ours and here:
+            ours["failures"] = failures(ours, here[0])
+
+    def tables(self, record: Record) -> list[Table]:
+        """The rows, and sentences that ours gets wrong."""
+        rows = [list(pair) for pair in record["rows"]["ours"].get("failures", [])]
+        note = "Sentences with equal neighbours that every seed of ours gets wrong:"
+        shown = [Table(["source", "ours"], rows, note)] if rows else []
+        return [neighbours_table(record, list(record["rows"])), *shown]
+
+    def draw(self, record: Record, folder: Path) -> None:
+        """Each seed's sentences that are wrong, by row."""
+        draw_wrong(record, folder / PICTURE)
+
+
+def has_equal_neighbours(line: str) -> bool:
+    """Whether two subwords that follow each other are the same."""
+    subwords = line.split()
+    return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
+
+
+def wrong_sentences(run: Path) -> dict[str, Any]:
+    """The lines of the test, from 0, that are wrong: with equal neighbours, and without."""
+    scores = read_json(run / "eval" / "test.score.json")
+    data = Path(scores["translation"]["data"]).parent
+    source, target = scores["pair"].split("-")
+    sources = read_lines(data / "bpe" / f"test.{source}")
+    hypotheses = read_lines(run / "eval" / "test.hyp.tok")
+    references = read_lines(data / "tok" / f"test.{target}")
+    count_equal = 0
+    wrong_equal: list[int] = []
+    wrong_others: list[int] = []
+    lines = enumerate(zip(sources, hypotheses, references, strict=True))
+    for line, (words, hypothesis, reference) in lines:
+        equal = has_equal_neighbours(words)
+        count_equal += equal
+        if hypothesis.split() != reference.split():
+            (wrong_equal if equal else wrong_others).append(line)
+    return {
+        "bleu_tokenised": scores["bleu_tokenised"]["score"],
+        "equal_neighbours": count_equal,
+        "others": line + 1 - count_equal,
+        "wrong_equal": wrong_equal,
+        "wrong_others": wrong_others,
+    }
+
+
+def distances(checkpoint: Path) -> dict[str, float]:
+    """Mean squared distances in the encoder; empty for a model whose positions are not ours."""
+    import torch
+    from fairseq import checkpoint_utils
+
+    from vaswani.experiment.plugin import load_user_dir
+
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    load_user_dir(state["cfg"].common.user_dir)
+    [model], _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    embedding: Any = getattr(model.encoder, "embedding", None)
+    if embedding is None:
+        return {}
+    with torch.no_grad():
+        words = embedding.tokens.weight[4:] * embedding.tokens.embedding_dim**0.5
+        order = torch.arange(POSITIONS)
+        places = embedding.positions(order, POSITIONS, like=words)
+    return {
+        "between_neighbours": float((places[1:] - places[:-1]).pow(2).sum(1).mean()),
+        "between_words": float(torch.pdist(words).pow(2).mean()),
+    }
+
+
+def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
+    """Source and translation of the sentences with equal neighbours that all seeds get wrong.
+
+    Args:
+        row: of a record
+        run: whose translations are given
+    """
+    data = Path(read_json(run / "eval" / "test.score.json")["translation"]["data"]).parent
+    sources = list(read_lines(data / "text" / "test.en"))
+    hypotheses = list(read_lines(run / "eval" / "test.hyp"))
+    wrong = [set(one["wrong_equal"]) for one in row["runs"]]
+    return [(sources[line], hypotheses[line]) for line in sorted(set.intersection(*wrong))]
+
+
+def neighbours_table(record: Record, names: list[str]) -> Table:
+    """A line for each of these rows."""
+    first = record["rows"][names[0]]["runs"][0]
+    columns = ["row", "BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
+    columns += [f"wrong of the other {first['others']}", "neighbouring positions, of words"]
+    lines = []
+    for name in names:
+        runs = record["rows"][name]["runs"]
+        cells = [name, mean_text([run["bleu_tokenised"] for run in runs])]
+        for key in ("wrong_equal", "wrong_others"):
+            cells.append(mean_text([len(run[key]) for run in runs], ".1f"))
+        near = [
+            run["between_neighbours"] / run["between_words"]
+            for run in runs
+            if "between_words" in run
+        ]
+        cells.append(f"{statistics.mean(near):.3f}" if near else "–")
+        lines.append(cells)
+    return Table(columns, lines)
+
+
+def draw_wrong(record: Record, path: Path) -> None:
+    """Each seed's sentences that are wrong, by row."""
+    figure, axes = figure_of(1, 2, size=(9, 4), sharey=True)
+    keys = (("wrong_equal", "equal_neighbours"), ("wrong_others", "others"))
+    for axis, (key, of) in zip(axes, keys, strict=True):
+        for place, row in enumerate(record["rows"].values()):
+            each = [len(run[key]) for run in row["runs"]]
+            axis.plot(each, [place] * len(each), "o", color=f"C{place % 10}", alpha=0.6)
+        count = row["runs"][0][of]
+        crowded = of == "others"
+        axis.set_xlim(-0.02 * count, CROWDED if crowded else 1.02 * count)
+        note = f" (above {CROWDED}: not shown)" if crowded else ""
+        axis.set_xlabel(f"wrong of {count}{note}")
+    axes[0].set_title("two equal neighbouring subwords", fontsize=10)
+    axes[1].set_title("none", fontsize=10)
+    axes[0].set_yticks(range(len(record["rows"])), list(record["rows"]), fontsize=8)
+    axes[0].invert_yaxis()
+    save_figure(figure, path)
+
+
+make = NeighboursExperiment

@@ -1,0 +1,133 @@
+"""A record: what an experiment found, on which machine, with the logs and translations behind it.
+
+experiments/NAME/records/DATE_MACHINE/
+    record.json                machine, expectation, figures of every run
+    page.md, picture.png       made from it
+    RUN.jsonl.gz, …            each run's statistics, scores and translations
+"""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import machine
+from benchmarks.run import record_name
+from experiments.tables import joined
+from vaswani.common.artifact import same_file
+from vaswani.common.files import atomic_write, read_json
+
+if TYPE_CHECKING:
+    from experiments.harness import Experiment
+
+Record = dict[str, Any]
+"""With ``machine``, ``table``, ``expected`` and ``rows``: a row's name → its ``runs`` and more."""
+RECORD_FILE, PAGE, PICTURE = "record.json", "page.md", "picture.png"
+
+
+def read_record(folder: Path) -> Record:
+    """The figures of a record; empty if there is none."""
+    return read_json(folder / RECORD_FILE)
+
+
+def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
+    """The figures of what is trained here, and of the runs of an earlier record.
+
+    Args:
+        earlier: the folder of a record of this experiment
+    """
+    before = read_record(earlier)["rows"] if earlier else {}
+    rows: dict[str, Any] = {}
+    for row in experiment.rows:
+        kept = before.get(row.name, {"runs": []})
+        runs = {run["run"]: run for run in kept["runs"]}
+        for folder in experiment.runs(row):
+            trained = read_json(folder / "env.json")
+            origin = {key: trained[key] for key in ("cpu", "commit") if key in trained}
+            runs[str(folder)] = {"run": str(folder), **experiment.measure(folder), **origin}
+        if runs:
+            in_order = [runs[name] for name in sorted(runs)]
+            rows[row.name] = {**kept, **experiment.describe(row), "runs": in_order}
+    record = {
+        "machine": {**machine("cpu"), "command": f"python -m experiments {experiment.name}"},
+        "table": experiment.name,
+        "expected": experiment.expected,
+        "rows": rows,
+    }
+    experiment.complete(record, earlier)
+    return record
+
+
+def write_record(
+    experiment: "Experiment", record: Record, records: Path, earlier: Path | None
+) -> Path:
+    """Write a record with its page, picture and files; returns its folder."""
+    name, _, date = record_name(record["machine"], []).rpartition("_")
+    folder = records / f"{date}_{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in record["rows"].values():
+        for entry in [*row["runs"], *row.get("rates", [])]:
+            run = Path(entry["run"])
+            if run.is_dir():
+                for kept_name, path in experiment.files(run).items():
+                    keep(path, folder / kept_name)
+            elif earlier:
+                for path in earlier.glob(f"{run.name}.*"):
+                    if not same_file(path, folder / path.name):
+                        shutil.copy(path, folder / path.name)
+    with atomic_write(folder / RECORD_FILE) as stream:
+        json.dump(record, stream, indent=1)
+    experiment.draw(record, folder)
+    write_page(experiment, folder)
+    return folder
+
+
+def keep(path: Path, target: Path) -> None:
+    """Copy a file, compressed if the target's name says so; equal files become equal bytes."""
+    content = path.read_bytes()
+    target.write_bytes(gzip.compress(content, mtime=0) if target.suffix == ".gz" else content)
+
+
+def write_page(experiment: "Experiment", folder: Path) -> None:
+    """Make a record's page from its figures."""
+    with atomic_write(folder / PAGE) as stream:
+        stream.write(page(experiment, folder))
+
+
+def page(experiment: "Experiment", folder: Path) -> str:
+    """The page of a record."""
+    record = read_record(folder)
+    facts = record["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    parts = [
+        f"# {experiment.title}",
+        experiment.question,
+        "## Expected, written before the first run",
+        f"{record['expected'].rstrip('.')}.",
+        "## Found",
+        joined(experiment.tables(record)),
+    ]
+    if (folder / PICTURE).is_file():
+        parts.append(f"![{experiment.title}]({PICTURE})")
+    parts.append(
+        f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
+        f"processors, one thread, beside other work; {versions}. [Figures]({RECORD_FILE}), beside "
+        "them the logs."
+    )
+    parts += trained_on(record)
+    return "\n\n".join(parts) + "\n"
+
+
+def trained_on(record: Record) -> list[str]:
+    """A sentence for each machine and commit that runs were trained on, where known."""
+    origins: dict[tuple[str, str], list[str]] = {}
+    for row in record["rows"].values():
+        for run in row["runs"]:
+            if run.get("cpu"):
+                origin = run["cpu"], run["commit"]
+                origins.setdefault(origin, []).append(Path(run["run"]).name)
+    return [
+        f"Trained on {cpu}, commit `{commit}`: {', '.join(names)}."
+        for (cpu, commit), names in origins.items()
+    ]

@@ -1,0 +1,283 @@
+"""Systems or variations that translate one text: scores, differences, costs, a picture.
+
+Beside what ``vaswani score`` reports stand
+
+- operations counted, and the processor's minutes for the same passes (costs.py), of all rows on the
+  machine that made the record;
+- the validation loss at the end, and when the row that costs least had ended;
+- on the demo's text, sentences exactly right and numbers right;
+- each row minus the first: the mean difference of the same seeds, with its interval;
+- each seed with its 95 % interval, and p of its difference from the first row's of the same seed:
+  two-sided, by sacreBLEU's approximate randomisation on the sentences of the test.
+"""
+
+import statistics
+from collections import defaultdict
+from math import log2
+from pathlib import Path
+from typing import Any
+
+from benchmarks.curves import read_log
+from benchmarks.demo_report import number_rows, numbers_right, share
+from experiments.costs import cost_of
+from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
+from experiments.harness import Row, stem
+from experiments.intervals import mean_text, paired_interval
+from experiments.pictures import figure_of, save_figure
+from experiments.records import PICTURE, Record
+from experiments.tables import Table
+from vaswani.common.files import read_json
+from vaswani.data.text import read_lines
+from vaswani.experiment.find import DEMO_TEXT, find_config
+from vaswani.experiment.run_record import STATISTICS
+from vaswani.scoring import report
+from vaswani.scoring.score_input import ScoreInput, input_of_run, read_aligned
+
+PARAMETERS = ("parameters", "parameters outside embeddings")
+"""Of a row of a record; earlier records lack the first."""
+METRICS = ("bleu", "chrf")
+SIGNIFICANCE = "two-sided, approximate randomisation"
+
+
+class SystemsExperiment(FairseqExperiment):
+    """Systems, variations of one or the same one in several recipes, on one text."""
+
+    def measure(self, run: Path) -> dict[str, Any]:
+        """Scores, accuracy on the demo's text, and what the training cost."""
+        return {**result(run)._asdict(), **accuracy_on_the_demo(run)}
+
+    def describe(self, row: Row) -> dict[str, Any]:
+        """Also the row of the paper's that it stands for."""
+        return {"paper": self.plans[row.name].paper, **super().describe(row)}
+
+    def complete(self, record: Record, earlier: Path | None) -> None:
+        """Costs of all rows, also of those trained elsewhere; intervals and p of differences."""
+        for name, row in record["rows"].items():
+            add_costs(row, self.plans[name])
+        add_bits_at_equal_time(record, earlier)
+        record["significance"] = SIGNIFICANCE
+        compared = comparisons(self, earlier)
+        for row in record["rows"].values():
+            for run in row["runs"]:
+                run |= compared.get(run["run"], {})
+
+    def tables(self, record: Record) -> list[Table]:
+        """The rows, and each seed."""
+        return [systems_table(record), *seed_tables(record)]
+
+    def draw(self, record: Record, folder: Path) -> None:
+        """BLEU at the end and validation nll on the way, against what the training cost by then."""
+        draw_costs(record, folder)
+
+
+# ---- figures -----------------------------------------------------------------------------------
+
+
+def add_costs(row: dict[str, Any], plan: FairseqRow) -> None:
+    """Add to a row of a record its numbers of parameters, to its runs what they cost here."""
+    cost, parameters = cost_of(config_of(find_config(plan.base).resolve(), tuple(plan.change)))
+    row |= parameters
+    for run in row["runs"]:
+        run["operations"] = cost.operations * run["updates"]
+        run["processor_seconds"] = cost.seconds * run["updates"]
+        run["batches_per_update"] = cost.batches
+
+
+def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
+    """Add to each run its validation loss when the row that costs least had ended.
+
+    It is that of the last validation by then.
+    """
+    rows = record["rows"].values()
+    budget = min(mean_of(row, "processor_seconds") for row in rows)
+    record["equal_seconds"] = budget
+    for run in [run for row in rows for run in row["runs"]]:
+        folder = Path(run["run"])
+        log = folder / STATISTICS
+        if earlier and not log.is_file():
+            log = earlier / f"{folder.name}.jsonl.gz"
+        updates = budget / run["processor_seconds"] * run["updates"]
+        until = [bits for update, bits in read_log(log).curve.items() if update <= 1.01 * updates]
+        run["bits_at_equal_time"] = until[-1]
+
+
+def mean_of(row: dict[str, Any], key: str) -> float:
+    """A figure's mean over a row's runs."""
+    return statistics.mean(run[key] for run in row["runs"])
+
+
+def accuracy_on_the_demo(run: Path) -> dict[str, float]:
+    """Per cent of the sentences exactly right, and of the numbers; empty for other text."""
+    scores = read_json(run / "eval" / "test.score.json")
+    text = Path(scores["translation"]["data"]).parent / "text"
+    target = scores["pair"].split("-")[1]
+    hypotheses = list(read_lines(run / "eval" / "test.hyp"))
+    references = list(read_lines(text / f"test.{target}"))
+    demo_text = DEMO_TEXT / f"test.{target}.xz"
+    if not demo_text.is_file() or references != list(read_lines(demo_text)):
+        return {}
+    numbers = number_rows(DEMO_TEXT / f"test.values.{target}.tsv")
+    equal = [hypothesis == right for hypothesis, right in zip(hypotheses, references, strict=True)]
+    return {"exactly_right": share(equal), "numbers_right": numbers_right(numbers, hypotheses)}
+
+
+def comparisons(
+    experiment: FairseqExperiment, earlier: Path | None = None
+) -> dict[str, dict[str, float]]:
+    """Each run's 95 % intervals, and p of its difference from the first row's of the same seed.
+
+    The first row's translations are those of the ``earlier`` record where its run is not here.
+    """
+    first, *later = experiment.rows
+    here = [str(run) for run in experiment.runs(first)]
+    figures: dict[str, dict[str, float]] = defaultdict(dict)
+    for run in [run for row in later for run in experiment.runs(row)]:
+        reference = run.with_name(f"{stem(first.name)}_{run.name.rpartition('_')[2]}")
+        system = input_of_run(str(run), "test")
+        other = None
+        if str(reference) in here:
+            other = input_of_run(str(reference), "test")
+        elif earlier:
+            other = recorded_input(earlier, reference.name, system)
+        if other is None:
+            continue
+        metrics = report.compare(system, other)["metrics"]
+        # text that was prepared as tokens has no other BLEU
+        by_metric = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"]}
+        by_metric["chrf"] = metrics["chrf"]
+        for name, compared in by_metric.items():
+            figures[str(reference)][f"{name}_interval"] = compared["other_interval"]
+            figures[str(run)][f"{name}_interval"] = compared["interval"]
+            figures[str(run)][f"{name}_p"] = compared["p"]
+    return figures
+
+
+def recorded_input(record: Path, run_name: str, system: ScoreInput) -> ScoreInput | None:
+    """A run's translations in a record, to be compared with a system on the same references."""
+    hypotheses, references = system.main.files
+    kept = record / f"{run_name}.{hypotheses.name}.gz"
+    if not kept.is_file():
+        return None
+    lines = read_aligned(kept, references)
+    return ScoreInput(kept, lines, None) if system.text else ScoreInput(kept, None, lines)
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def by_seed(row: dict[str, Any], key: str) -> dict[int, float]:
+    """A figure of each run of a row, by its seed."""
+    return {int(run["run"].rpartition("_seed")[2]): run[key] for run in row["runs"]}
+
+
+def bits_of(row: dict[str, Any]) -> dict[int, float]:
+    """The lowest validation loss of each run, by its seed."""
+    return {seed: log2(perplexity) for seed, perplexity in by_seed(row, "perplexity").items()}
+
+
+def minus_first(record: Record, name: str, key: str) -> str:
+    """A row's figure minus the first row's, over the seeds that both have."""
+    first = next(iter(record["rows"]))
+    if name == first:
+        return "–"
+    rows = record["rows"]
+    interval = paired_interval(by_seed(rows[name], key), by_seed(rows[first], key))
+    return interval.text() if interval else "–"
+
+
+def systems_table(record: Record) -> Table:
+    """A line for each row: means over the seeds, and differences from the first row."""
+    rows = record["rows"]
+    first = next(iter(rows))
+    runs = [run for row in rows.values() for run in row["runs"]]
+    accuracies = ["exactly_right", "numbers_right"] if "numbers_right" in runs[0] else []
+    counts = [key for key in PARAMETERS if all(key in row for row in rows.values())]
+    columns = ["system", *counts, "seeds", "BLEU", f"minus {first}", "chrF", f"minus {first}"]
+    columns += [f"{key.replace('_', ' ')}, %" for key in accuracies]
+    columns += ["validation, bits"]
+    if "equal_seconds" in record:
+        columns += [f"after {record['equal_seconds'] / 60:.0f} CPU minutes"]
+    columns += ["operations counted", "CPU minutes"]
+    lines = []
+    for name, row in rows.items():
+        cells = [name, *(f"{row[key]:,}" for key in counts), str(len(row["runs"]))]
+        for key in METRICS:
+            cells.append(mean_text(list(by_seed(row, key).values())))
+            cells.append(minus_first(record, name, key))
+        for key in accuracies:
+            cells.append(mean_text(list(by_seed(row, key).values()), ".1f"))
+        cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
+        if "equal_seconds" in record:
+            cells.append(f"{mean_of(row, 'bits_at_equal_time'):.2f}")
+        cells.append(f"{mean_of(row, 'operations'):.1e}")
+        cells.append(f"{mean_of(row, 'processor_seconds') / 60:.1f}")
+        lines.append(cells)
+    note = (
+        "Differences: means of the same seeds, with 95 % intervals (Student's t). CPU minutes: of "
+        "the forward and backward passes."
+    )
+    return Table(columns, lines, note)
+
+
+def seed_tables(record: Record) -> list[Table]:
+    """Each seed's figures, and the losses that chose the learning rates."""
+    columns = ["seed", "BLEU, 95 % interval", "p", "chrF, 95 % interval", "p", "validation, bits"]
+    lines = []
+    for row in record["rows"].values():
+        for run in row["runs"]:
+            cells = [Path(run["run"]).name]
+            for key in METRICS:
+                interval = run.get(f"{key}_interval")
+                cells.append(f"{run[key]:.2f}" + (f" ± {interval:.2f}" if interval else ""))
+                p = run.get(f"{key}_p")
+                cells.append("–" if p is None else f"{p:.3g}")
+            lines.append([*cells, f"{log2(run['perplexity']):.2f}"])
+    note = "No p: no translations were kept."
+    if "significance" in record:
+        note = f"p: {record['significance']}, against the first row's run of the same seed."
+    tables = [Table(columns, lines, note)]
+    rates = [
+        [name, f"{short['rate']:g}", f"{log2(short['perplexity']):.2f}"]
+        for name, row in record["rows"].items()
+        for short in row.get("rates", [])
+    ]
+    if rates:
+        tables.append(Table(["row", "rate", "bits"], rates, "Short trainings, by validation loss:"))
+    return tables
+
+
+# ---- the picture -------------------------------------------------------------------------------
+
+
+def draw_costs(record: Record, folder: Path) -> None:
+    """BLEU and validation nll against minutes of the processor and against operations."""
+    figure, axes = figure_of(2, 2, size=(10, 7), sharex="col", sharey="row")
+    costs = {"processor_seconds": 60, "operations": 1}
+    for number, (name, row) in enumerate(record["rows"].items()):
+        style: dict[str, Any] = {"color": f"C{number}", "alpha": 0.7}
+        for seed, run in enumerate(row["runs"]):
+            curve = read_log(folder / f"{Path(run['run']).name}.jsonl.gz").curve
+            for (bleu, loss), (key, unit) in zip(axes.T, costs.items(), strict=True):
+                each = run[key] / unit / run["updates"]
+                loss.plot([each * update for update in curve], list(curve.values()), **style)
+                label = "" if seed else name
+                bleu.plot(each * run["updates"], run["bleu"], "o", label=label, **style)
+    axes[0, 0].set_ylabel("BLEU")
+    axes[0, 0].margins(y=0.15)
+    axes[0, 0].legend(fontsize=8)
+    loss_axis = axes[1, 0]
+    loss_axis.set_ylabel("validation nll, bits")
+    loss_axis.set_yscale("log")
+    loss_axis.yaxis.set_major_locator(figure_ticks((1, 2, 5)))
+    loss_axis.yaxis.set_major_formatter("{x:g}")
+    loss_axis.yaxis.set_minor_formatter("")
+    loss_axis.set_xlabel("minutes of one processor, forward and backward passes")
+    axes[1, 1].set_xlabel("operations counted")
+    save_figure(figure, folder / PICTURE)
+
+
+def figure_ticks(subs: tuple[int, ...]) -> Any:
+    """Ticks of a logarithmic axis at these multiples of the powers of ten."""
+    from matplotlib import ticker
+
+    return ticker.LogLocator(subs=subs)

@@ -1,0 +1,205 @@
+"""Which commands an experiment still has to run, and which runs are a row's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from experiments import fairseq_runs, harness
+from experiments.fairseq_runs import Training, score_commands, seed_trainings
+from experiments.harness import Row
+from experiments.system_tables import SystemsExperiment
+from tests.files import write
+from vaswani.common.errors import UserError
+from vaswani.data.data_bin import fingerprint
+from vaswani.decoding.translations import decoding
+from vaswani.experiment.find import find_config
+from vaswani.paper import runner
+
+Scores = dict[str, Any]
+ROWS = {"ours": {}, "not trained": {}}
+
+
+def write_rows(rows: dict[str, Any]) -> SystemsExperiment:
+    """An experiment with these rows, of the YAML file ``small``."""
+    table = {"title": "Small", "question": "Which?", "expected": "nothing", "base": "small"}
+    sizes = {"change": ["optimization.max_update=12"], "average": 2, "rate_updates": 4}
+    folder = Path("table").resolve()
+    write(folder / "rows.yaml", yaml.safe_dump({**table, **sizes, "rows": rows}, sort_keys=False))
+    return SystemsExperiment(folder)
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
+    """The only training of an experiment, done and scored."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data" / "dict.en.txt", "a 1")
+    recipe = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
+    recipe["task"]["data"] = "data"
+    write_config(recipe)
+    only = seed_trainings(write_rows(ROWS).plans["ours"])[1]
+    average = only.average(2)
+    average.parent.mkdir(parents=True)
+    average.touch()
+    write(only.run / "config.yaml", OmegaConf.to_yaml(only.config))
+    write(only.run / "env.json", json.dumps({"data": fingerprint(only.config)}))
+    write(only.run / "finished.json", json.dumps({"num_updates": 12, "seconds": 1}))
+    options = decoding(only.config)
+    report = {"checkpoint": str(average), "data": options.pop("data"), "options": options}
+    score(only.run, {**report, "precision": "fp32"})
+    return only
+
+
+def write_config(recipe: dict[str, Any]) -> None:
+    """The YAML file ``small``, which a command reads once."""
+    write(Path("configs") / "small.yaml", yaml.safe_dump(recipe, sort_keys=False))
+    fairseq_runs.config_of.cache_clear()
+
+
+def score(run: Path, translation: Scores) -> None:
+    """Leave what 'vaswani generate' and 'vaswani score' say of a translation."""
+    result = {"score": 30.0, "text": ""}
+    scores = {"bleu": result, "chrf": result, "translation": translation}
+    write(run / "eval" / "test.json", json.dumps(translation))
+    write(run / "eval" / "test.score.json", json.dumps(scores))
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would have been run."""
+    started: list[list[str]] = []
+
+    def run_command(command: list[str]) -> int:
+        started.append(command[3:])
+        return 0
+
+    monkeypatch.setattr(runner, "run_command", run_command)
+    return started
+
+
+def test_a_run_that_was_scored_as_asked_is_the_rows(training: Training) -> None:
+    experiment = write_rows(ROWS)
+    assert score_commands(experiment.plans["ours"], training) == []
+    assert experiment.runs(Row("ours", 1)) == [training.run]
+    assert experiment.runs(Row("not trained", 1)) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"options": {"beam": 3}},
+        {"options": {"length_penalty": "gnmt"}},
+        {"checkpoint": "checkpoint_best.pt"},
+        {"data": "elsewhere"},
+        {"precision": "bf16"},
+    ],
+    ids=str,
+)
+def test_another_decoding_is_not_the_rows(training: Training, other: dict[str, Any]) -> None:
+    """``vaswani generate RUN --beam 3; vaswani score RUN``: the table printed that score."""
+    report = json.loads((training.run / "eval" / "test.json").read_text(encoding="utf-8"))
+    options = {**report["options"], **other.get("options", {})}
+    score(training.run, {**report, **other, "options": options})
+    experiment = write_rows(ROWS)
+    again = [["generate", str(training.average(2))], ["score", str(training.run)]]
+    assert score_commands(experiment.plans["ours"], training) == again
+    assert experiment.runs(Row("ours", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "changed", "key"),
+    [
+        ("model", {"dropout": 0.45}, "model.dropout=0.3, not 0.45"),
+        ("criterion", {"label_smoothing": 0.2}, "criterion.label_smoothing"),
+        ("optimization", {"update_freq": [3]}, "optimization.update_freq"),
+        ("model", {"_name": "vaswani_transformer"}, "model._name"),
+    ],
+    ids=str,
+)
+def test_a_run_of_another_recipe_is_refused(
+    training: Training,
+    commands: list[list[str]],
+    section: str,
+    changed: dict[str, Any],
+    key: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing ran, and the old row was printed."""
+    recipe = yaml.safe_load(Path("configs/small.yaml").read_text(encoding="utf-8"))
+    recipe[section] = {**recipe[section], **changed}
+    write_config(recipe)
+    experiment = write_rows(ROWS)
+    with pytest.raises(UserError, match=key.replace(".", r"\.")):
+        experiment.train(Row("ours", 1), 1)
+    assert commands == []
+    # another row is trained, this one left out
+    experiment.train(Row("not trained", 1), 1)
+    assert [words[0] for words in commands] == ["train", "average", "generate", "score"]
+    assert experiment.runs(Row("ours", 1)) == []
+    assert key in capsys.readouterr().err
+
+
+def test_a_run_of_another_text_or_seed_is_refused(training: Training) -> None:
+    other = training._replace(change=[*training.change, "common.seed=5"])
+    assert other.difference == "common.seed=1, not 5"
+    write(Path("data") / "dict.en.txt", "b 1")
+    assert "dict.en.txt" in training.difference
+
+
+def test_a_rate_may_have_its_own_warm_up(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = write_rows({"ours": {"rates": [[0.002, 20], [0.004, 40]]}}).plans["ours"]
+    pair = ["optimization.lr=[0.004]", "lr_scheduler.warmup_updates=40"]
+    short = fairseq_runs.rate_trainings(plan)[0.004]
+    assert short.change[1:3] == pair
+    assert seed_trainings(plan) == {}, "not chosen yet"
+    monkeypatch.setattr(Training, "done", True)
+    monkeypatch.setattr(fairseq_runs, "best_rate", lambda rated: 0.004)
+    assert seed_trainings(plan)[1].change[1:3] == pair
+
+
+def test_a_rate_without_its_log_is_not_passed_over(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked like the worst, and another rate was chosen in silence."""
+    plan = write_rows({"ours": {"rates": [0.1, 0.2]}}).plans["ours"]
+    monkeypatch.setattr(Training, "done", True)
+    with pytest.raises(UserError, match="has no validation in its log"):
+        seed_trainings(plan)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tables"], "no experiment 'tables'"),
+        (["table3", "--row", "A-h2"], "no row 'A-h2' (did you mean 'A-h1'?)"),
+        (["table3", "--seed", "4"], "seeds are 1 to 3"),
+        (["table4", "--record"], "nothing of table4 is trained"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(
+    words: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert harness.main(words) == 1
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_failed_ends_the_experiment(
+    training: Training, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its exit code; finished trainings are taken when it is started again."""
+    experiment = write_rows(ROWS)
+    monkeypatch.setattr(harness, "find", lambda name: experiment)
+    monkeypatch.setattr(runner, "run_command", lambda command: 3 * (command[3] == "average"))
+    assert harness.main(["small"]) == 3
