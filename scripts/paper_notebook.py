@@ -16,16 +16,16 @@ MARKDOWN = "[markdown]"
 
 def cells(page: str) -> list[tuple[str, str]]:
     """(``markdown`` or ``code``, text) of each cell of a page, in its order."""
-    found = []
+    pairs = []
     for part in ("\n" + page).split("\n# %%")[1:]:
         head, _, body = part.partition("\n")
         body = body.strip("\n")
         if head.strip() == MARKDOWN:
             lines = [line.removeprefix("#").removeprefix(" ") for line in body.split("\n")]
-            found.append(("markdown", "\n".join(lines)))
+            pairs.append(("markdown", "\n".join(lines)))
         else:
-            found.append(("code", body))
-    return found
+            pairs.append(("code", body))
+    return pairs
 
 
 def main() -> int:

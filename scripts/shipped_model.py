@@ -67,7 +67,7 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         path.name.removesuffix(".score.json"): read_json(path)
         for path in (source / "eval").glob("*.score.json")
     }
-    found = {
+    figures = {
         f"{of}_{measure}": report[measure]["score"]
         for of, report in scores.items()
         for measure in ("bleu", "chrf")
@@ -82,7 +82,7 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         cpu=environment["cpu"],
         changed=changed,
         lines=lines,
-        **found,
+        **figures,
         **{part: environment["versions"][part] for part in ("python", "torch")},
     )  # fmt: skip
     old = sha256_of(card)

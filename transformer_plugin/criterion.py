@@ -42,9 +42,9 @@ def counts_target_tokens(task: Any) -> bool:
 
     A data set or task of somebody else, even if it inherits from these, may count something else.
     """
-    known = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
+    tasks = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
     datasets = getattr(task, "datasets", {}).values()
-    return type(task) in known and all(type(one) is LanguagePairDataset for one in datasets)
+    return type(task) in tasks and all(type(one) is LanguagePairDataset for one in datasets)
 
 
 def computes_losses(model: torch.nn.Module) -> bool:
@@ -54,8 +54,8 @@ def computes_losses(model: torch.nn.Module) -> bool:
     """
     if not getattr(getattr(model, "decoder", None), "computes_losses", False):
         return False
-    found = (getattr(getattr(model, name), "__func__", None) for name in OF_MODEL)
-    return list(found) == [getattr(FairseqEncoderDecoderModel, name) for name in OF_MODEL]
+    methods = (getattr(getattr(model, name), "__func__", None) for name in OF_MODEL)
+    return list(methods) == [getattr(FairseqEncoderDecoderModel, name) for name in OF_MODEL]
 
 
 def places(chosen: Tensor, count: int | None = None) -> Tensor:
@@ -124,10 +124,10 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         """
         target = sample["target"].reshape(-1)
         projected_loss = model.decoder.projected_loss
-        # Before the model runs. A GPU need not be asked for N if it is known that ntokens is N.
-        known = target.device.type != "cpu" and counts_target_tokens(self.task)
+        # Before the model runs. A GPU need not be asked for N if ntokens is known to be N.
+        is_count = target.device.type != "cpu" and counts_target_tokens(self.task)
         token_rows = places(
-            target.ne(self.padding_idx), sample["ntokens"] if known else None
+            target.ne(self.padding_idx), sample["ntokens"] if is_count else None
         )  # [N]
         target = target.index_select(0, token_rows)
 

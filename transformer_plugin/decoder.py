@@ -58,9 +58,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         or a user may have replaced what lies between the features and the probabilities.
         """
         methods = ("output_layer", "get_normalized_probs", "forward")
-        found = (getattr(getattr(self, name), "__func__", None) for name in methods)
-        ours = [getattr(VaswaniDecoder, name) for name in methods]
-        return type(self.output_projection) is FastLinear and list(found) == ours
+        own = (getattr(getattr(self, name), "__func__", None) for name in methods)
+        original = [getattr(VaswaniDecoder, name) for name in methods]
+        return type(self.output_projection) is FastLinear and list(own) == original
 
     def forward(  # type: ignore[override]
         self,

@@ -90,8 +90,12 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         bos_token: int | None = None,
     ) -> list[list[Result]]:
         """The results of each sentence of a batch, best first; every public method calls this."""
-        given = {"a prefix": prefix_tokens, "constraints": constraints, "a first token": bos_token}
-        names = (name for name, value in given.items() if value is not None)
+        demands = {
+            "a prefix": prefix_tokens,
+            "constraints": constraints,
+            "a first token": bos_token,
+        }
+        names = (name for name, value in demands.items() if value is not None)
         reason = self._reason or next(names, None)
         if reason is None:
             return self.search_batch(sample["net_input"])

@@ -34,24 +34,24 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
     Raises:
         ConfigError: no module of that name has dropout.
     """
-    given = getattr(generation, "retain_dropout_modules", None)
-    names = re.findall(r"\w+", given) if isinstance(given, str) else given
+    modules = getattr(generation, "retain_dropout_modules", None)
+    names = re.findall(r"\w+", modules) if isinstance(modules, str) else modules
     if not getattr(generation, "retain_dropout", False):
         return
-    known = set()
+    owners_of_dropout = set()
     for path, module in list(model.named_modules()):
         if isinstance(module, nn.Dropout) and module.p:
             parents = [path.rsplit(".", n)[0] for n in range(1, path.count(".") + 1)]
             owners = {name for p in parents for name in names_of(type(model.get_submodule(p)))}
-            known |= owners
+            owners_of_dropout |= owners
             if not names or not owners.isdisjoint(names):
                 module.__class__ = RETAINED[type(module)]
                 module.train()
-    wrong = [name for name in names or [] if name not in known]
+    wrong = [name for name in names or [] if name not in owners_of_dropout]
     if wrong:
         raise ConfigError(
             f"--retain-dropout-modules: no module named {', '.join(wrong)} has dropout; "
-            f"this model has it in {', '.join(sorted(known))}"
+            f"this model has it in {', '.join(sorted(owners_of_dropout))}"
         )
 
 

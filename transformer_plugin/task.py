@@ -82,8 +82,11 @@ class VaswaniTranslationTask(CheckedTranslationTask):
             f"{target:,.0f}",
             f"{batching.updates(accumulated, options['num_shards']):,}",
         )
-        given = {"max_tokens": options["max_tokens"], "batch_size": options["max_sentences"]}
-        bounds = {name: value for name, value in given.items() if value}
+        options_of_size = {
+            "max_tokens": options["max_tokens"],
+            "batch_size": options["max_sentences"],
+        }
+        bounds = {name: value for name, value in options_of_size.items() if value}
         warning = batch_warning(self.cfg.batch_tokens, target, bounds, accumulated)
         if warning:
             logger.warning(warning)

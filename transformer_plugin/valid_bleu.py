@@ -76,8 +76,8 @@ class ValidBleu:
             return
         net_input = sample["net_input"]
         chosen = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
-        found = self.generator.generate([], {"net_input": chosen})
-        for row, hypotheses in zip(rows, found, strict=True):
+        results = self.generator.generate([], {"net_input": chosen})
+        for row, hypotheses in zip(rows, results, strict=True):
             self.lines[numbers[row]] = self.line(
                 net_input["src_tokens"][row], hypotheses[0]["tokens"], sample["target"][row]
             )
@@ -87,14 +87,14 @@ class ValidBleu:
         task, joined = self.task, self.task.cfg.eval_bleu_remove_bpe
 
         def text(tokens: Any, words: Any, **unknown: str) -> str:
-            kept = tokens[tokens.ne(words.pad())].int().cpu()
-            return str(words.string(kept, joined, **unknown))
+            real = tokens[tokens.ne(words.pad())].int().cpu()
+            return str(words.string(real, joined, **unknown))
 
-        said = text(hypothesis, task.target_dictionary)
-        meant = text(target, task.target_dictionary, unk_string=UNKNOWN)
-        restored = self.restore(meant)
+        translation = text(hypothesis, task.target_dictionary)
+        reference_text = text(target, task.target_dictionary, unk_string=UNKNOWN)
+        restored = self.restore(reference_text)
         reference = self.written.get(characters(restored), restored)
-        return Line(text(source, task.source_dictionary), self.restore(said), reference)
+        return Line(text(source, task.source_dictionary), self.restore(translation), reference)
 
     def end(self, stats: dict[str, Any]) -> None:
         """Add the score of all processes' translations to a set's statistics; log three of them."""

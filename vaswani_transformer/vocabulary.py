@@ -36,10 +36,10 @@ class Vocabulary:
                 if not (name and count.isdecimal()):
                     raise ValueError(f"{path}: not a type and a count: {line!r}")
                 types.append(name)
-        found = cls(types)
-        if len(found.ids) < len(found.types):
+        vocabulary = cls(types)
+        if len(vocabulary.ids) < len(vocabulary.types):
             raise ValueError(f"{path}: a type occurs twice")
-        return found
+        return vocabulary
 
     def __len__(self) -> int:
         return len(self.types)

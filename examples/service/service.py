@@ -23,4 +23,4 @@ class Request(BaseModel):
 @app.post("/translate")
 def translate(request: Request) -> list[str]:
     """The translations, one for each sentence. FastAPI calls this from its threads."""
-    return [found.text for found in translator.translate(request.sentences)]
+    return [translation.text for translation in translator.translate(request.sentences)]

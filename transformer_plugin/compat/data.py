@@ -31,9 +31,9 @@ def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
     if len(indices) == 0:  # modern fairseq would look at the last batch
         return []
     batches = batch_by_size.original(indices, *args, **kwargs)
-    kept = sum(len(batch) for batch in batches)
-    if kept < len(indices):  # batches are consecutive parts of `indices`
-        batches = [*batches, indices[kept:]]
+    batched = sum(len(batch) for batch in batches)
+    if batched < len(indices):  # batches are consecutive parts of `indices`
+        batches = [*batches, indices[batched:]]
     return batches
 
 

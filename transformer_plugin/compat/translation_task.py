@@ -47,8 +47,8 @@ class CheckedTranslationTask(TranslationTask):
         """
         # of an ensemble, an earlier model may have had others
         self.other_dictionaries = self.other_dictionaries or other_dictionaries(self, state_dict)
-        kept = {name: value for name, value in state_dict.items() if name != KEY}
-        return super().load_state_dict(kept)
+        of_fairseq = {name: value for name, value in state_dict.items() if name != KEY}
+        return super().load_state_dict(of_fairseq)
 
     def refuse_other_dictionaries(self) -> None:
         """Raise CheckpointError if the model that was loaded has other dictionaries."""

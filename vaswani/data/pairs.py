@@ -211,7 +211,7 @@ def change(
     chunk: Chunk, name: str, sides: Sequence[TextFunction], limits: Limits | None
 ) -> Outcome:
     """Both sides of a chunk's pairs, changed; pairs outside the limits are left out."""
-    kept = []
+    pairs = []
     report = Report(seen=chunk.lines)
     rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)
     for number, row in enumerate(rows, chunk.first):
@@ -220,9 +220,9 @@ def change(
         if reason:
             report.drop(reason, f"{name}, line {number:,}", *pair)
         else:
-            kept.append(pair)
-    report.kept = len(kept)
-    return Outcome(as_bytes(kept), report)
+            pairs.append(pair)
+    report.kept = len(pairs)
+    return Outcome(as_bytes(pairs), report)
 
 
 def as_bytes(pairs: list[list[str]]) -> list[bytes]:

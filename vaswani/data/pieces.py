@@ -104,8 +104,8 @@ def dictionary_of(model: Path) -> list[str]:
     """The pieces in the model's order, without its symbols: fairseq's dictionary has its own."""
     loaded = load(model)
     numbers = range(loaded.get_piece_size())
-    others = [n for n in numbers if not loaded.is_control(n) and not loaded.is_unknown(n)]
-    return [str(loaded.id_to_piece(number)) for number in others]
+    types = [n for n in numbers if not loaded.is_control(n) and not loaded.is_unknown(n)]
+    return [str(loaded.id_to_piece(number)) for number in types]
 
 
 def write_dictionary(model: Path, path: Path) -> None:

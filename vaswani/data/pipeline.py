@@ -84,8 +84,8 @@ class Job:
             }
             return key_of([self.recipe.langs, hashes])
         named = [part for parts in self.parts.values() for part in parts]
-        known = [[p.name, p.files(self.recipe.langs), p.sources[0].sha256] for p in named]
-        return key_of([self.recipe.langs, known, False])  # in keys of earlier versions, too
+        parts = [[p.name, p.files(self.recipe.langs), p.sources[0].sha256] for p in named]
+        return key_of([self.recipe.langs, parts, False])  # in keys of earlier versions, too
 
 
 class Stage(NamedTuple):
@@ -103,13 +103,13 @@ class Stage(NamedTuple):
         """A hash of all that its output depends on; ``before`` is the key of the stage before."""
         if not self.fields:
             return key_of([before, self.name, None])
-        known = {
+        values = {
             **asdict(job.recipe),
             "limits": {split: asdict(o) for split, o in job.recipe.limits(self.name).items()},
             "codes_sha256": job.hash_of("codes"),
             "dictionary_sha256": job.hash_of("dictionary"),
         }
-        return key_of([before, self.name, {name: known[name] for name in self.fields}])
+        return key_of([before, self.name, {name: values[name] for name in self.fields}])
 
 
 def stages_of(job: Job) -> list[Stage]:

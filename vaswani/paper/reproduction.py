@@ -227,9 +227,12 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
     subset = ["--subset", target.subset]
     if stage == "plan":
         options = target.options
-        given = {"--memory": options.memory, "--tokens-per-second": options.tokens_per_second}
-        chosen = [word for flag, n in given.items() if n for word in (flag, f"{n:.9g}")]
-        return [stage, target.experiment, *target.changes, "--gpus", str(gpus), *chosen]
+        words = [target.experiment, *target.changes, "--gpus", str(gpus)]
+        if options.memory:
+            words += ["--memory", f"{options.memory:.9g}"]
+        if options.tokens_per_second:
+            words += ["--tokens-per-second", f"{options.tokens_per_second:.9g}"]
+        return [stage, *words]
     if stage == "train":
         words = [target.experiment, *batch_of(target, gpus), *target.changes]
         if target.run != Path("runs") / target.experiment:

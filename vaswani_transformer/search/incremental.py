@@ -187,8 +187,8 @@ def beam_search(
     if not len(rows):
         return translations
     source = source[rows]
-    found = search(model.decoder, model.encoder(source), source, options)
-    for n in reversed(range(len(found.sentences))):  # of each sentence the best comes first
-        row = int(rows[found.sentences[n]])
-        translations[row] = found.tokens[n].tolist()
+    hypotheses = search(model.decoder, model.encoder(source), source, options)
+    for n in reversed(range(len(hypotheses.sentences))):  # of each sentence the best comes first
+        row = int(rows[hypotheses.sentences[n]])
+        translations[row] = hypotheses.tokens[n].tolist()
     return translations
