@@ -286,14 +286,14 @@ class FairseqExperiment(Experiment):
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, scores and translations."""
-        kept = {f"{run.name}.jsonl.gz": run / STATISTICS}
+        files = {f"{run.name}.jsonl.gz": run / STATISTICS}
         scores = run / "eval" / "test.score.json"
         if scores.is_file():
-            kept[f"{run.name}.score.json"] = scores
+            files[f"{run.name}.score.json"] = scores
         for sides in read_json(scores).get("files", {}).values():
             hypotheses = Path(sides["hypotheses"]["file"])  # test.hyp, or its tokens
-            kept[f"{run.name}.{hypotheses.name}.gz"] = run / "eval" / hypotheses.name
-        return kept
+            files[f"{run.name}.{hypotheses.name}.gz"] = run / "eval" / hypotheses.name
+        return files
 
 
 # ---- what came out -----------------------------------------------------------------------------

@@ -150,10 +150,10 @@ def chosen_rows(experiment: Experiment, only: str | None) -> list[Row]:
     rows = experiment.rows
     chosen = [row for row in rows if only is None or stem(row.name) == stem(only)]
     if not chosen:
-        known = [row.name for row in rows]
+        titles = [row.name for row in rows]
         raise UserError(
-            f"{experiment.name} has no row '{only}'{nearest(str(only), known)}; rows are "
-            f"{', '.join(known)}"
+            f"{experiment.name} has no row '{only}'{nearest(str(only), titles)}; rows are "
+            f"{', '.join(titles)}"
         )
     return chosen
 

@@ -40,15 +40,15 @@ def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
     before = read_record(earlier)["rows"] if earlier else {}
     rows: dict[str, Any] = {}
     for row in experiment.rows:
-        kept = before.get(row.name, {"runs": []})
-        runs = {run["run"]: run for run in kept["runs"]}
+        earlier_row = before.get(row.name, {"runs": []})
+        runs = {run["run"]: run for run in earlier_row["runs"]}
         for folder in experiment.runs(row):
             trained = read_json(folder / "env.json")
             origin = {key: trained[key] for key in ("cpu", "commit") if key in trained}
             runs[str(folder)] = {"run": str(folder), **experiment.measure(folder), **origin}
         if runs:
             in_order = [runs[name] for name in sorted(runs)]
-            rows[row.name] = {**kept, **experiment.describe(row), "runs": in_order}
+            rows[row.name] = {**earlier_row, **experiment.describe(row), "runs": in_order}
     record = {
         "machine": {**machine("cpu"), "command": f"python -m experiments {experiment.name}"},
         "table": experiment.name,

@@ -155,11 +155,15 @@ def comparisons(
 def recorded_input(record: Path, run_name: str, system: ScoreInput) -> ScoreInput | None:
     """A run's translations in a record, to be compared with a system on the same references."""
     hypotheses, references = system.main.files
-    kept = record / f"{run_name}.{hypotheses.name}.gz"
-    if not kept.is_file():
+    translations = record / f"{run_name}.{hypotheses.name}.gz"
+    if not translations.is_file():
         return None
-    lines = read_aligned(kept, references)
-    return ScoreInput(kept, lines, None) if system.text else ScoreInput(kept, None, lines)
+    lines = read_aligned(translations, references)
+    return (
+        ScoreInput(translations, lines, None)
+        if system.text
+        else ScoreInput(translations, None, lines)
+    )
 
 
 # ---- tables ------------------------------------------------------------------------------------

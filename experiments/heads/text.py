@@ -179,10 +179,10 @@ def training_text(seed: int) -> list[Sentence]:
     """Half with pronouns, half with verbs of both kinds; each order as often as the other."""
     shares = {kind: SENTENCES // (4 if kind == "pronoun" else 8) for kind in FILE["orders"]}
     return [
-        sentence(said)
+        sentence(phrases)
         for kind, count in shares.items()
         for order in ORDERS
-        for said in drawn(kind, order, count, False, seed)
+        for phrases in drawn(kind, order, count, False, seed)
     ]
 
 

@@ -83,18 +83,18 @@ def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
     with torch.no_grad():
         memory, encoder = model.encoder.encode(text.source, need_weights=True)
         _, decoder = model.decoder.features(text.shifted, memory, need_weights=True)
-    found = {}
+    by_attention = {}
     for attention, layers in zip(ATTENTION, (encoder, *decoder), strict=True):
         stacked = torch.stack(list(layers), dim=1).numpy()  # [B, N, H, rows, columns]
         both = [[row_and_columns(attention, s, r, phrase) for r in ROLES] for s in text.sentences]
         if all(place for places in both for place in places):
-            found[attention] = numpy.array(
+            by_attention[attention] = numpy.array(
                 [
                     [one[:, :, place[0], place[1]].sum(-1) for place in places if place]
                     for one, places in zip(stacked, both, strict=True)
                 ]
             )
-    return found
+    return by_attention
 
 
 class Cut(NamedTuple):
@@ -130,8 +130,8 @@ def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
     """What changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
-    def hook(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        rows, keys = given[0].size(1), given[place - 1].size(1)
+    def hook(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows, keys = arguments[0].size(1), arguments[place - 1].size(1)
         shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
         heads = slice(None) if cut.head is None else cut.head
         for number, one in enumerate(text.sentences):
@@ -140,8 +140,8 @@ def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
                 shows[number, heads, slice(None) if cut.all_rows else row, column] = False
                 if cut.attention != "cross":
                     shows[number, :, column, column] = True
-        mask = causal_mask(rows) if cut.attention == "decoder" else given[place]
-        changed = [*given]
+        mask = causal_mask(rows) if cut.attention == "decoder" else arguments[place]
+        changed = [*arguments]
         changed[place] = mask & shows
         return tuple(changed[:4] if cut.attention == "decoder" else changed)  # no is_causal
 

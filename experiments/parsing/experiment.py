@@ -75,9 +75,9 @@ class ParsingExperiment(FairseqExperiment):
         They are kept beside what was written, until the training goes on.
         """
         finished = read_json(run / FINISHED)
-        kept = read_json(run / PARSED)
-        if kept.get("updates") == finished["num_updates"]:
-            return kept
+        parsed = read_json(run / PARSED)
+        if parsed.get("updates") == finished["num_updates"]:
+            return parsed
         torch.set_num_threads(1)
         figures = {**self.parse(run), "updates": finished["num_updates"]}
         with atomic_write(run / PARSED) as stream:

@@ -97,8 +97,9 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
     middle = numpy.full(chain.shape, -1)
     for between in range(len(chain)):
         longer = chain[:, between, None] + chain[between]
-        better = longer > chain
-        chain[better], middle[better] = longer[better], between
+        likelier = longer > chain
+        chain[likelier] = longer[likelier]
+        middle[likelier] = between
     return Grammar(symbols, left, right, table[:, 3], starts, parents, chain, middle)
 
 

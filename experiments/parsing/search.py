@@ -52,12 +52,12 @@ class PartialTree:
         """What may come next, if there is to be one tree with as many leaves as are missing."""
         if not self.missing:
             return set(self.unclosed[-1:]) or {EOS}
-        found = set(self.brackets.leaves) if self.unclosed else set()
+        allowed = set(self.brackets.leaves) if self.unclosed else set()
         if self.in_a_row < MOST_IN_A_ROW:
-            found |= self.brackets.opening.keys()
+            allowed |= self.brackets.opening.keys()
         if len(self.unclosed) > 1 and not self.in_a_row:
-            found.add(self.unclosed[-1])
-        return found
+            allowed.add(self.unclosed[-1])
+        return allowed
 
     def add(self, token: int) -> None:
         """Write a token that is allowed."""
