@@ -20,7 +20,18 @@ In the order in which to read it:
 from pathlib import Path
 from typing import Any
 
-from . import attention, embeddings, first_layer, searching, training, whole_model  # noqa: F401
+from . import (  # noqa: F401 (each adds its checks)
+    attention,
+    embeddings,
+    first_layer,
+    masks,
+    output,
+    scores,
+    searching,
+    training,
+    whole_model,
+    wiring,
+)
 from .card import CHECKS, Card, Result, not_checked
 from .subject import AdapterError, Config, Subject, load
 

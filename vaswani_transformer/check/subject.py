@@ -186,9 +186,10 @@ def zeroed(parameters: list[nn.Parameter]) -> Iterator[None]:
     with torch.no_grad():
         for parameter in parameters:
             parameter.zero_()
-        try:
-            yield
-        finally:
+    try:
+        yield
+    finally:
+        with torch.no_grad():
             for parameter, old in zip(parameters, saved, strict=True):
                 parameter.copy_(old)
 

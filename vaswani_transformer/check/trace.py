@@ -1,7 +1,8 @@
-"""What a model asks of torch while it runs: softmaxes, and the random numbers of dropout."""
+"""What a model asks of torch while it runs: softmaxes, wide products, and random numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,15 +11,38 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand", "rand_like", "uniform_")
 SOFTMAX = ("_softmax", "_safe_softmax")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A softmax, or a product with d_ff numbers for each word: the feed-forward network's first."""
+
+    operand: Tensor
+    """the scores of a softmax; of a product, what it gives"""
+    result: Tensor
+    is_softmax: bool
 
 
 class Trace(TorchDispatchMode):
-    """Keeps the results of every softmax, and the shape of every draw of random numbers."""
+    """Keeps the events, and the shape of every draw of random numbers.
 
-    def __init__(self) -> None:
+    Args:
+        wide: d_ff, if its products are events too
+        replay: what the events are to give instead of what they would
+    """
+
+    def __init__(self, wide: int | None = None, replay: Sequence[Tensor] | None = None) -> None:
         super().__init__()
-        self.softmaxes: list[Tensor] = []
+        self.wide = wide
+        self.replay = replay
+        self.events: list[Event] = []
         self.draws: list[tuple[int, ...]] = []
+
+    @property
+    def softmaxes(self) -> list[Tensor]:
+        """The results of every softmax."""
+        return [event.result.float() for event in self.events if event.is_softmax]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -26,22 +50,31 @@ class Trace(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         first = result[0] if isinstance(result, tuple) else result
-        if name in SOFTMAX:
-            self.softmaxes.append(first.detach().float())
-        elif name in RANDOM:
+        is_wide = name in PRODUCTS and self.wide in first.shape[1:]
+        if name in RANDOM:
             self.draws.append(tuple(first.shape))
+        elif name in SOFTMAX or is_wide:
+            return self.event(args[0] if name in SOFTMAX else first, first, name in SOFTMAX)
         return result
+
+    def event(self, operand: Tensor, result: Tensor, is_softmax: bool) -> Tensor:
+        """Keep an event, and return what it is to give; copies, since the model may write there."""
+        number = len(self.events)
+        self.events.append(Event(operand.detach().clone(), result.detach().clone(), is_softmax))
+        if self.replay is None or number >= len(self.replay):
+            return result
+        return self.replay[number].clone()
 
 
 @contextmanager
-def traced() -> Iterator[Trace]:
+def traced(wide: int | None = None, replay: Sequence[Tensor] | None = None) -> Iterator[Trace]:
     """A trace of the block; attention that is one kernel of torch's is computed in its parts."""
     kernels = torch.backends.cuda  # these switches count on CPUs, too
     before = kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled()
     kernels.enable_flash_sdp(False)
     kernels.enable_mem_efficient_sdp(False)
     try:
-        with Trace() as trace:
+        with Trace(wide, replay) as trace:
             yield trace
     finally:
         kernels.enable_flash_sdp(before[0])

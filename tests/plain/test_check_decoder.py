@@ -1,0 +1,128 @@
+"""Faults that a student makes in a decoder, one at a time: the card names each.
+
+A fault may have other consequences, so a test asks for the check that says best what was done.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.plain.student import CONFIG, adapter
+from vaswani_transformer.check import Card, check
+from vaswani_transformer.check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE, PAPER
+
+ADDED = "each sub-layer's input is added to what it gives"
+CARRIED = "what each sub-layer gives is carried on to the next layer"
+ORDER = "sub-layers come in the order of Figure 1"
+ENDS = "each stack ends with a norm"
+GRADIENTS = "every parameter has a gradient"
+QUERIES = "queries of cross-attention come from the decoder's self-attention"
+LAST = "every decoder layer reads the encoder's last layer"
+FFN_READS = "the feed-forward network reads what attention gives"
+SAME_NUMBERS = "queries and keys of self-attention come from the same numbers"
+EARLIER = "a target word sees itself and all words before it"
+SCALE = "scores are divided by √d_k in every layer of the model"
+LOGITS = "logits are the matrix times what the decoder gives, and nothing more"
+ALONE = "the decoder's first self-attention sees the target alone"
+TARGET_ORDER = "the order of the target matters"
+CAUSAL = "later target words change nothing"
+SOURCE_PADDING = "source padding changes nothing"
+
+#: fault → the check that names it, from build and logits alone
+OF_LOGITS = {
+    "cross-attention before self-attention": ORDER,
+    "encoder: feed-forward first": ORDER,
+    "queries from the layer's input": QUERIES,
+    "ladder": LAST,
+    "ladder from the top": LAST,
+    "the first layer reads another memory": LAST,
+    "memory is the embeddings": LAST,
+    "memory is the last layer but one": LAST,
+    "memory without gradient": GRADIENTS,
+    "memory normed again": ENDS,
+    "last norm of each decoder layer left out": ENDS,
+    "norms of the decoder before the sub-layers": ENDS,
+    "norm of cross-attention left out": GRADIENTS,
+    "feed-forward reads the layer's input": FFN_READS,
+    "feed-forward reads what self-attention gives": FFN_READS,
+    "encoder: feed-forward reads the layer's input": FFN_READS,
+    "residual of self-attention missing": ADDED,
+    "residual of cross-attention missing": ADDED,
+    "residual of feed-forward missing": ADDED,
+    "encoder: residual of attention missing": ADDED,
+    "encoder: residual of feed-forward missing": ADDED,
+    "residual of cross-attention from the layer's input": CARRIED,
+    "residual of feed-forward from the layer's input": CARRIED,
+    "residual of feed-forward from before cross-attention": CARRIED,
+    "encoder: residual of feed-forward from the layer's input": CARRIED,
+    "encoder: second layer reads the embeddings": CARRIED,
+    "decoder: second layer reads the embeddings": CARRIED,
+    "encoder: one layer again and again": GRADIENTS,
+    "encoder: queries normed, keys not": SAME_NUMBERS,
+    "encoder: keys normed, queries not": SAME_NUMBERS,
+    "source added to the target's embeddings": ALONE,
+    "mask shows three words": EARLIER,
+    "mask shows eight words": EARLIER,
+    "mask hides the first word": EARLIER,
+    "mask hides the word before": EARLIER,
+    "mask hides the last row's own word": EARLIER,
+    "mask hides a word from itself": EARLIER,
+    "mask one too far": CAUSAL,
+    "one head sees the future": CAUSAL,
+    "padding seen by cross-attention": SOURCE_PADDING,
+    "scale of √d_model": SCALE,
+    "scores not divided": SCALE,
+    "scores divided twice": SCALE,
+    "logits multiplied": LOGITS,
+    "logits divided": LOGITS,
+    "target: no positions": TARGET_ORDER,
+}
+
+
+def only(functions: Any, *names: str) -> Any:
+    """An adapter with ``build``, ``logits`` and these functions."""
+    kept = {name: getattr(functions, name) for name in ("build", "logits", "CONFIG", *names)}
+    return type(functions)(**kept)
+
+
+def differing(card: Card) -> list[str]:
+    return card.titles(DIFFERS, ON_PURPOSE, ERROR)
+
+
+@pytest.mark.parametrize("fault", OF_LOGITS)
+def test_build_and_logits_show_a_fault(fault: str) -> None:
+    card = check(only(adapter(fault)))
+    assert OF_LOGITS[fault] in card.titles(DIFFERS, ERROR), card.text()
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "the template's": {},
+    "one layer": {"layers": 1},
+    "three layers": {"layers": 3},
+    "six layers": {"layers": 6},
+    "one head": {"heads": 1},
+    "narrow heads": {"d_k": 4, "d_v": 6},
+    "wide": {"d_model": 64, "d_ff": 256, "heads": 8},
+    "few types": {"vocabulary": 24},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_clean_model_differs_in_nothing(size: str) -> None:
+    card = check(adapter(), replace(CONFIG, **SIZES[size]))
+    assert not differing(card), card.text()
+    assert len(card.titles(NOT_CHECKED)) == 3, card.text()  # the search
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_three_matrices_differ_on_purpose(layers: int) -> None:
+    card = check(adapter("three matrices"), replace(CONFIG, layers=layers))
+    assert not card.titles(DIFFERS, ERROR), card.text()
+    assert len(card.titles(ON_PURPOSE)) == 2, card.text()
+
+
+def test_a_card_of_build_and_logits_has_no_other_check() -> None:
+    card = check(only(adapter()))
+    assert not differing(card), card.text()
+    assert {LAST, ADDED, CARRIED, EARLIER, SCALE, LOGITS} <= set(card.titles(PAPER))

@@ -1,0 +1,225 @@
+"""Checks of the ends of both stacks and of gradients; need only ``build`` and ``logits``.
+
+Shape letters: T target, V vocabulary, D d_model.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from .card import DIFFERS, Result, check_of, not_checked
+from .scores import slope_of
+from .subject import Subject, zeroed
+from .trace import Event
+from .wiring import (
+    CROSS_ATTENTION,
+    ENCODER_ATTENTION,
+    SELF_ATTENTION,
+    Part,
+    self_attention_without_source,
+    wiring_of,
+)
+
+NO_GRADIENT = "logits gives a tensor without gradient: remove no_grad"
+
+
+@check_of("3.1", "every parameter has a gradient")
+def all_have_gradients(subject: Subject) -> Result:
+    """Of a sum of logits."""
+    logits = subject.logits(subject.source, subject.target)
+    if not logits.requires_grad:
+        return not_checked(NO_GRADIENT)
+    named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
+    numbers = torch.Generator().manual_seed(13)
+    total = (logits * torch.randn(logits.shape, generator=numbers)).sum()
+    gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
+    unused = []
+    for (name, parameter), gradient in zip(named, gradients, strict=True):
+        # a bias of keys has none but for rounding: softmax takes it out again
+        if gradient is None or (parameter.dim() > 1 and not gradient.any()):
+            unused.append(name)
+    if not unused:
+        return Result()
+    more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
+    return Result(
+        DIFFERS,
+        "a gradient of the logits for each parameter",
+        f"none for {', '.join(unused[:4])}{more}",
+        "They stay as they are made: a part is not called, or its result is not used or detached.",
+    )
+
+
+def last_rows(subject: Subject) -> Tensor | None:
+    """What the output matrix is multiplied by [T, D]: the gradient of its row for one word.
+
+    The word is neither in the source nor in the target: so no other use of the row has a part.
+    """
+    c = subject.config
+    source, target = subject.source[:1], subject.target[:1]
+    used = {*source.flatten().tolist(), *target.flatten().tolist(), c.pad, c.start, c.end}
+    word = min(set(range(c.vocabulary)) - used)
+    logits = subject.logits(source, target)
+    for matrix in subject.model.parameters():
+        shape = tuple(matrix.shape)
+        if shape not in ((c.vocabulary, c.d_model), (c.d_model, c.vocabulary)):
+            continue
+        rows = []
+        for row in logits[0, :, word]:
+            gradient = torch.autograd.grad(row, matrix, retain_graph=True, allow_unused=True)[0]
+            if gradient is None:
+                break
+            rows.append(gradient[word] if shape[0] == c.vocabulary else gradient[:, word])
+        if rows and bool(torch.stack(rows).any()):
+            return torch.stack(rows)
+    return None
+
+
+def factor_of_logits(subject: Subject) -> float | None:
+    """By what logits are multiplied, if they are a norm's numbers times a matrix."""
+    if not subject.output.requires_grad:
+        return None
+    rows = last_rows(subject)
+    if rows is None:
+        return None
+    variances = rows.var(-1, unbiased=False)
+    factor = float(variances.mean().sqrt())
+    is_even = float((variances / variances.mean() - 1).abs().max()) < 1e-2
+    is_centred = float(rows.mean(-1).abs().max()) < 1e-2 * factor
+    return factor if is_even and is_centred else None
+
+
+@check_of("3.4", "logits are the matrix times what the decoder gives, and nothing more")
+def logits_not_multiplied(subject: Subject) -> Result:
+    """What the matrix is multiplied by has variance one, as what a new norm gives."""
+    if not subject.output.requires_grad:
+        return not_checked(NO_GRADIENT)
+    factor = factor_of_logits(subject)
+    if factor is None:
+        return not_checked("logits are no matrix [V, d_model] times the numbers of a new norm")
+    sample = (1 - 1 / subject.config.d_model) ** 0.5  # of a norm with d - 1
+    if min(abs(factor - 1), abs(factor / sample - 1)) < 1e-2:
+        return Result()
+    width = subject.config.d_model**0.5
+    usual = {width: "√d_model", 1 / width: "1/√d_model", width**2: "d_model"}
+    near = [name for value, name in usual.items() if abs(factor / value - 1) < 2e-2]
+    return Result(
+        DIFFERS,
+        "the matrix times numbers of variance 1",
+        f"times {factor:.3g}" + (f" = {near[0]}" if near else ""),
+        "The softmax is sharper or flatter: the loss of a new model is too high, or it learns more "
+        "slowly. The factor √d_model belongs to the embeddings.",
+    )
+
+
+class Gains:
+    """What each norm's gain multiplies, with all biases zero: it is doubled, one after another.
+
+    Attention weights and the feed-forward networks' hidden numbers stay as they are: else a ReLU
+    of twice the numbers would be twice as large, and an earlier gain look like the last one.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.wiring = wiring_of(subject)
+        width = subject.config.d_model
+        flat = [p for p in subject.model.parameters() if p.dim() == 1]
+        self.gains = [p for p in flat if p.shape == (width,) and bool((p == 1).all())]
+        biases = [p for p in flat if all(p is not gain for gain in self.gains)]
+        blocked = self.wiring.cross_attentions_but()
+        with zeroed(biases):
+            self.before = self.wiring.run(self.wiring.replay())
+            self.doubled = [self.run_with(gain) for gain in self.gains]
+            without_source = self.wiring.run(self.wiring.replay(blocked))[1]
+            self.of_encoder = [
+                torch.equal(self.run_with(gain, blocked)[1], without_source) for gain in self.gains
+            ]
+
+    def run_with(
+        self, gain: nn.Parameter, blocked: tuple[Part, ...] = ()
+    ) -> tuple[list[Event], Tensor]:
+        """Events and logits with a gain of two."""
+        with torch.no_grad():
+            gain.mul_(2)
+        try:
+            return self.wiring.run(self.wiring.replay(blocked))
+        finally:
+            with torch.no_grad():
+                gain.div_(2)
+
+    def of_scores(self, events: tuple[int, ...]) -> list[float | None]:
+        """By what each gain multiplies the scores of a part; nothing if it does more to them."""
+        slopes: list[float | None] = []
+        for after, _ in self.doubled:
+            each = {
+                round_slope(slope_of(after[n].operand, self.before[0][n].operand)) for n in events
+            }
+            slopes.append(each.pop() if len(each) == 1 else None)
+        return slopes
+
+    def of_logits(self) -> list[float | None]:
+        """By what each gain multiplies the logits."""
+        return [round_slope(slope_of(after, self.before[1])) for _, after in self.doubled]
+
+
+def round_slope(slope: float | None) -> float | None:
+    """So that slopes can be compared."""
+    return None if slope is None else round(slope, 2)
+
+
+@lru_cache(maxsize=1)
+def gains_of(subject: Subject) -> Gains:
+    """The subject's; one for all checks."""
+    return Gains(subject)
+
+
+@check_of("3.1", "each stack ends with a norm")
+def stacks_end_with_norms(subject: Subject) -> Result:
+    """A gain that doubles scores of cross-attention, and one that doubles logits."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    gains = gains_of(subject)
+    if not gains.gains:
+        return not_checked("no parameter of d_model ones was seen: norms without gains")
+    cross = wiring.part(CROSS_ATTENTION, 1)
+    missing = []
+    slopes = gains.of_scores(cross.events) if cross else []
+    of_keys = [slope for slope, own in zip(slopes, gains.of_encoder, strict=False) if own]
+    is_separate = not self_attention_without_source(subject).expected
+    if cross and 2.0 not in of_keys and is_separate:
+        missing.append("the encoder's output")
+    if 2.0 not in gains.of_logits():
+        missing.append("the decoder's")
+    if not missing:
+        return Result()
+    return Result(
+        DIFFERS,
+        "a norm whose gain multiplies what its stack gives",
+        f"none for {' and '.join(missing)}",
+        "Likely the last norm is left out, as pre-norm without a final one; or something comes "
+        "after it, such as a second norm.",
+    )
+
+
+@check_of("3.2.3", "queries and keys of self-attention come from the same numbers")
+def same_numbers(subject: Subject) -> Result:
+    """A gain before self-attention multiplies both: its double gives four times the scores."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    gains = gains_of(subject)
+    if not gains.gains:
+        return not_checked("no parameter of d_model ones was seen: norms without gains")
+    wrong = [
+        part.name
+        for part in wiring.parts
+        if part.kind in (ENCODER_ATTENTION, SELF_ATTENTION) and 2.0 in gains.of_scores(part.events)
+    ]
+    if not wrong:
+        return Result()
+    return Result(
+        DIFFERS,
+        "four times the scores from twice the gain of the norm before them",
+        f"twice the scores in {', '.join(wrong)}",
+        "Queries are normed and keys are not, or the other way round.",
+    )

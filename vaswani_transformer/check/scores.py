@@ -1,0 +1,149 @@
+"""By what every softmax of a model divides its products; needs only ``build`` and ``logits``.
+
+A trace of products of queries and keys: the factors that queries and keys got before, and the slope
+of the scores over the product, which shows what came after.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .card import DIFFERS, Result, check_of, not_checked
+from .subject import Subject
+from .trace import SOFTMAX, traced
+from .wiring import HIDDEN
+
+COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view")
+TIMES = ("mul", "mul_", "div", "div_")
+
+
+class Product(NamedTuple):
+    """Of queries and keys, perhaps."""
+
+    numbers: Tensor
+    factor: float
+    """of its two operands"""
+    width: int
+
+
+def place(tensor: Tensor) -> int:
+    """The same for a tensor and its views."""
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def single_number(value: Any) -> float | None:
+    """A number, or the only one in a tensor."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    return float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
+
+
+class Scales(TorchDispatchMode):
+    """Keeps, of each softmax over queries and keys, the factor of their products, and d_k."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors: dict[int, float] = {}
+        self.products: list[Product] = []
+        self.scales: list[tuple[float, int]] = []
+        self.alive: list[Any] = []  # so that no place is used twice
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in SOFTMAX:
+            self.softmax(args[0])
+        factor = self.factor_of_result(name, args)
+        result = func(*args, **(kwargs or {}))
+        self.alive.append(result)
+        if factor is not None:
+            self.factors[place(result)] = factor
+        if name in ("mm", "bmm"):
+            self.product(args[0], args[1], result.detach().clone())
+        elif name == "baddbmm":
+            alpha = (kwargs or {}).get("alpha", 1.0)
+            self.product(args[1], args[2], alpha * torch.bmm(args[1], args[2]).detach())
+        return result
+
+    def factor_of_result(self, name: str, args: Any) -> float | None:
+        """Nothing for an operation whose result begins anew."""
+        if name in COPIES:
+            return self.factors.get(place(args[0]))
+        if name not in TIMES:
+            return None
+        numbers, by = args[0], args[1]
+        if single_number(numbers) is not None and name.startswith("mul"):
+            numbers, by = by, numbers
+        times = single_number(by)
+        if times is None or not isinstance(numbers, Tensor) or numbers.numel() == 1:
+            return None
+        before = self.factors.get(place(numbers), 1.0)
+        return before * times if name.startswith("mul") else before / times
+
+    def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> None:
+        """Keep a product."""
+        factor = self.factors.get(place(a), 1.0) * self.factors.get(place(b), 1.0)
+        self.products.append(Product(numbers, factor, a.size(-1)))
+
+    def softmax(self, scores: Tensor) -> None:
+        """Find the product that scores were made from: the last one with as many numbers."""
+        for product in reversed(self.products):
+            if product.numbers.numel() == scores.numel():
+                slope = slope_of(scores, product.numbers.reshape(scores.shape))
+                if slope is not None:
+                    self.scales.append((slope * product.factor, product.width))
+                return
+
+
+def centred(numbers: Tensor, visible: Tensor) -> Tensor:
+    """Less the mean of each row's visible ones; zero elsewhere."""
+    numbers = numbers.masked_fill(~visible, 0.0)
+    means = numbers.sum(-1, keepdim=True) / visible.sum(-1, keepdim=True).clamp(min=1)
+    return (numbers - means).masked_fill(~visible, 0.0)
+
+
+def slope_of(scores: Tensor, product: Tensor) -> float | None:
+    """By what a product is multiplied in scores that may be masked; nothing if they are no such."""
+    visible = scores.gt(HIDDEN)
+    y = centred(scores.detach().double(), visible)
+    x = centred(product.double(), visible)
+    square = (x * x).sum()
+    if square < 1e-20:
+        return None
+    slope = (x * y).sum() / square
+    return float(slope) if (y - slope * x).norm() < 1e-3 * y.norm() else None
+
+
+@check_of("3.2.1", "scores are divided by √d_k in every layer of the model")
+def scales_of_model(subject: Subject) -> Result:
+    """Whatever ``attention`` of the file does: a model may scale its queries before or after."""
+    c = subject.config
+    with traced(), Scales() as trace:
+        subject.logits(subject.source[:1], subject.target[:1])
+    if not trace.scales:
+        return not_checked("no softmax of a product of queries and keys was seen")
+    d_k = c.widths()[0]
+    expected = d_k**-0.5
+    wrong = {f"{scale:.4f}" for scale, _ in trace.scales if abs(scale / expected - 1) > 1e-3}
+    if not wrong:
+        return Result()
+    scale = min((scale for scale, _ in trace.scales), key=lambda s: -abs(s / expected - 1))
+    usual = {
+        "√d_model": c.d_model**-0.5,
+        "nothing": 1.0,
+        "d_k, that is twice by √d_k": 1 / d_k,
+        "√d_v": c.widths()[1] ** -0.5,
+        "√d_k of another number of heads": trace.scales[0][1] ** -0.5,
+    }
+    near = [name for name, value in usual.items() if abs(scale / value - 1) < 1e-3]
+    count = sum(abs(s / expected - 1) > 1e-3 for s, _ in trace.scales)
+    return Result(
+        DIFFERS,
+        f"products times 1/√{d_k} = {expected:.4f}",
+        f"times {', '.join(sorted(wrong))} in {count} of {len(trace.scales)} softmaxes",
+        (f"It is divided by {near[0]}. " if near else "")
+        + "What is done around equation 1 counts, too, such as scaled queries.",
+    )
