@@ -116,11 +116,12 @@ class EncoderLayer(Faulty):
             q = self.r1.norm(x0)
         if self.has("encoder: keys normed, queries not"):
             k = v = F.layer_norm(x0, x0.shape[-1:])
-        x = self.r1(x0, self.attention(q, k, v, mask))
-        if self.has("encoder: residual of attention twice"):
-            x = self.r1(x0, x0 + self.attention(q, k, v, mask))
+        y = self.attention(q, k, v, mask)
         if self.has("encoder: residual of attention missing"):
-            x = self.r1.norm(self.r1.dropout(self.attention(q, k, v, mask)))
+            x = self.r1.norm(self.r1.dropout(y))
+        else:
+            twice = self.has("encoder: residual of attention twice")
+            x = self.r1(x0 + x0 if twice else x0, y)
         y = self.ffn(x0 if self.has("encoder: feed-forward reads the layer's input") else x)
         if self.has("encoder: residual of feed-forward missing"):
             return self.r2.norm(self.r2.dropout(y))

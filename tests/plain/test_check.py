@@ -4,6 +4,8 @@ A test names all checks that a bug concerns, so that none cries without a reason
 """
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.plain.test_check_decoder import OF_LOGITS
+from tests.plain.test_check_decoder import OF_FUNCTIONS, OF_LOGITS
 from vaswani_transformer import beam_search
 from vaswani_transformer.attention import causal_mask
-from vaswani_transformer.check import AdapterError, Card, Config, check, template
+from vaswani_transformer.check import AdapterError, Card, Config, check, template_text
 from vaswani_transformer.check.card import (
     CHECKS,
     DIFFERS,
@@ -31,7 +33,7 @@ from vaswani_transformer.check.card import (
 from vaswani_transformer.check.subject import load
 from vaswani_transformer.check.whole_model import expected_parameters
 
-OURS = load(Path(template.__code__.co_filename).with_name("template.py"))
+OURS = load(Path(template_text.__code__.co_filename).with_name("template.py"))
 FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
 PARAMETERS = "as many parameters as the paper's model of this size"
 CAUSAL = "later target words change nothing"
@@ -236,6 +238,15 @@ def cross_entropy(**options: Any) -> SimpleNamespace:
     )
 
 
+def adam_of(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.0, betas=(0.9, 0.98), eps=1e-9)
+
+
+def two_groups(model: Any) -> torch.optim.Optimizer:
+    first, *rest = model.parameters()
+    return adam_of([{"params": rest}, {"params": [first], "weight_decay": 0.1}])
+
+
 def trained_to_repeat(model: Any, source: Any, target: Any) -> Any:
     previous = target.roll(1, dims=1)
     previous[:, 0] = 2
@@ -246,27 +257,46 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "no causal mask": (built(no_causal_mask), {CAUSAL, TARGET_PADDING}),
     "the decoder attends to itself twice": (
         built(decoder_attends_to_itself_twice),
-        {"the decoder uses the encoder's output", ORDER, GRADIENTS},
+        {
+            "the decoder uses the encoder's output",
+            ORDER,
+            GRADIENTS,
+            "decoder: queries, keys and values read what they should, unchanged",
+        },
     ),
     "padding not masked": (built(padding_not_masked), {"source padding changes nothing"}),
     "positions by the batch": (
         built(positions_by_the_batch),
-        {"other sentences of a batch change nothing", "the order of the target matters"},
+        {
+            "other sentences of a batch change nothing",
+            "the order of the target matters",
+            "target: embeddings are multiplied by √d_model",
+        },
     ),
     "positions missing": (built(positions_missing), {ORDER, SINUSOIDS}),
     "three matrices": (ours(build=untied), {"one matrix has three uses", PARAMETERS}),
     "a norm at the end": (built(norm_at_the_end), {PARAMETERS, GRADIENTS}),
     "another matrix": (built(another_matrix), {PARAMETERS, GRADIENTS}),
     "one head": (built(one_head), {"each layer has h heads, and no two are alike", SCALE}),
-    "dropout in evaluation": (built(dropout_in_evaluation), {TRAINING_ONLY}),
+    "dropout in evaluation": (
+        built(dropout_in_evaluation),
+        {TRAINING_ONLY, "target: dropout is on the sum of embedding and position"},
+    ),
     "no dropout": (
         built(no_dropout),
-        {TRAINING_ONLY, "dropout is on the sum of embedding and position"},
+        {
+            TRAINING_ONLY,
+            "dropout is on the sum of embedding and position",
+            "target: dropout is on the sum of embedding and position",
+        },
     ),
     "dropout on attention": (built(dropout_on_attention), {"dropout is in the paper's places"}),
     "embedding not scaled": (
         built(embedding_not_scaled),
-        {"embeddings are multiplied by √d_model"},
+        {
+            "embeddings are multiplied by √d_model",
+            "target: embeddings are multiplied by √d_model",
+        },
     ),
     "exponents doubled": (built(wavelengths(2)), {SINUSOIDS}),
     "tensor2tensor's sinusoids": (built(tensor2tensors_sinusoids), {SINUSOIDS}),
@@ -275,6 +305,22 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         {"positions are not trained", PARAMETERS},
     ),
     "norm before the sub-layer": (built(pre_norm), {NORM, ENDS}),
+    "a second group of Adam": (
+        ours(optimizer=two_groups),
+        {"Adam has β = (0.9, 0.98) and ε = 1e-9"},
+    ),
+    "half of the parameters": (
+        ours(optimizer=lambda model: adam_of(list(model.parameters())[::2])),
+        {"the optimizer has the model's parameters"},
+    ),
+    "another model's parameters": (
+        ours(optimizer=lambda model: adam_of(OURS.build(OURS.CONFIG).parameters())),
+        {"the optimizer has the model's parameters"},
+    ),
+    "a rate that is no number": (
+        ours(learning_rate=lambda step: float("nan")),
+        {"the learning rate is equation 3"},
+    ),
     "residual missing": (
         built(with_norms(lambda part, x, y: part.norm(part.dropout(y)))),
         {NORM, ADDED, CARRIED},
@@ -291,7 +337,11 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     ),
     "another d_ff": (
         with_sizes(d_ff=72),
-        {"the feed-forward network is d_ff wide", PARAMETERS},
+        {
+            "the feed-forward network is d_ff wide",
+            "decoder: the feed-forward network is d_ff wide",
+            PARAMETERS,
+        },
     ),
     "a network that mixes positions": (
         built(with_ffn(lambda ffn, x: relu(ffn, x + x.roll(1, 1)))),
@@ -306,7 +356,12 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "GELU": (built(with_ffn(lambda ffn, x: ffn.fc2(F.gelu(ffn.fc1(x))))), {RELU}),
     "another d_k": (
         with_sizes(d_k=4),
-        {"queries and keys are d_k wide, values d_v", PARAMETERS, SCALE},
+        {
+            "queries and keys are d_k wide, values d_v",
+            "decoder: queries and keys are d_k wide, values d_v",
+            PARAMETERS,
+            SCALE,
+        },
     ),
     "the encoder has a causal mask": (
         built(encoder_with_causal_mask),
@@ -411,7 +466,9 @@ def test_decoding_with_other_positions_than_training_is_found() -> None:
 def test_every_check_has_its_bug() -> None:
     found = set().union(*(expected for _, expected in [*BUGS.values(), *SEARCH_BUGS.values()]))
     found |= {GREEDY, *OF_LOGITS.values()}  # the test above, and those of test_check_decoder.py
-    assert {each.title for each in CHECKS} - found == set()
+    found |= {title for _, title in OF_FUNCTIONS.values()}
+    titles = {each.title.removeprefix("decoder: ").removeprefix("target: ") for each in CHECKS}
+    assert titles - found == set()
 
 
 # ---- ours ----------------------------------------------------------------------------------------
@@ -448,7 +505,7 @@ def test_ours_passes_with_row_d_of_label_smoothing(epsilon: float) -> None:
 
 
 def test_ours_passes_every_check() -> None:
-    card = check(template.__code__.co_filename.replace("__init__", "template"))
+    card = check(template_text.__code__.co_filename.replace("__init__", "template"))
     assert card.count(PAPER) == len(CHECKS), card.text()
     assert card.titles(PAPER) == [item["check"] for item in json.loads(card.json())["checks"]]
 
@@ -546,10 +603,19 @@ BAD = {
     ),
     "build": ({"build": lambda config: None}, "build returned NoneType: expected a torch.nn.Modu"),
     "missing": ({"build": None}, "defines no function build"),
-    "loss": ({"loss": lambda logits, target: 0.0}, "loss returned 0.0: expected one number"),
-    "no gradient": (
-        {"encoder_layer": lambda model, x: OURS.encoder_layer(model, x).detach()},
-        "encoder_layer gave a tensor without gradient",
+    "ends": ({"logits": lambda *_: sys.exit(0)}, "logits.* raised SystemExit"),
+    "CONFIG": ({"CONFIG": {"layers": 2}}, "CONFIG is dict: expected vaswani_transformer.check.Con"),
+    "type": (
+        {"build": lambda config: OURS.build(config).double()},
+        "build made .* of float64: expected float32",
+    ),
+    "default type": (
+        {"build": lambda config: torch.set_default_dtype(torch.float64)},
+        "build made float64 torch's default type: expected float32",
+    ),
+    "inference": (
+        {"logits": torch.inference_mode()(OURS.logits)},
+        r"logits ran in torch.inference_mode\(\)",
     ),
 }
 
@@ -559,6 +625,65 @@ def test_bad_input_gets_a_sentence_that_names_the_function(name: str) -> None:
     functions, message = BAD[name]
     with pytest.raises(AdapterError, match=message):
         check(ours(**functions))
+
+
+FAILING: dict[str, tuple[dict[str, Any], str]] = {
+    "loss": ({"loss": lambda logits, target: 0.0}, "loss returned 0.0: expected one number"),
+    "encoder_layer": (
+        {"encoder_layer": lambda model, x: OURS.encoder_layer(model, x).detach()},
+        "encoder_layer gave a tensor without gradient",
+    ),
+    "decoder_layer": ({"decoder_layer": raising}, r"decoder_layer\(model, .*\) raised KeyError"),
+    "target_embedding": ({"target_embedding": raising}, r"target_embedding\(model, .*\) raised"),
+    "training_loss": (
+        {"training_loss": lambda *_: torch.tensor(float("nan"))},
+        "training_loss returned NaN",
+    ),
+    "optimizer": ({"optimizer": lambda model: sys.exit(0)}, r"optimizer\(model\) raised SystemExit"),
+    "attention": ({"attention": lambda q, k, v, mask: q}, "attention returned a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_function_that_fails_is_its_own_error_and_no_other(name: str) -> None:
+    functions, message = FAILING[name]
+    card = check(ours(**functions))
+    errors = card.titles(ERROR)
+    assert len(errors) == 1, card.text()
+    assert re.search(message, card[errors[0]].seen), card[errors[0]].seen
+    others = [title for title in differing(card) if title not in errors]
+    assert not others, card.text()
+    for each in CHECKS:
+        if name not in each.needs and "translate" not in each.needs:
+            assert card[each.title].status == PAPER
+
+
+def test_a_loss_of_zero_is_a_difference() -> None:
+    card = check(ours(training_loss=lambda *_: torch.tensor(0.0)))
+    assert card["the decoder's input is the target shifted right"].status == NOT_CHECKED
+
+
+def test_a_card_says_what_it_did_not_look_at() -> None:
+    functions = SimpleNamespace(build=OURS.build, logits=OURS.logits, CONFIG=OURS.CONFIG)
+    last = check(functions).text().splitlines()[-1]
+    assert last.startswith("not looked at: 3.1 (")
+    assert "; 6.1 (3 of 3 checks); " in last
+    assert last.endswith("the training itself; averaged checkpoints")
+
+
+def test_a_file_may_change_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moving.py").write_text(
+        "import os\nos.chdir('/')\nfrom vaswani_transformer.check.template import *"
+    )
+    assert load(Path("moving.py")).CONFIG == OURS.CONFIG
+    assert Path.cwd() == tmp_path
+
+
+def test_a_file_that_ends_on_import_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit(0)")
+    with pytest.raises(AdapterError, match=r"ends\.py raised SystemExit on import"):
+        check(tmp_path / "ends.py")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -80,6 +80,59 @@ OF_LOGITS = {
 }
 
 
+SUMS = "a sum has its sub-layer's input once, and its output"
+READ = "queries, keys and values read what they should, unchanged"
+PLACE = "its input is the last sum, to which it is added"
+JOINED = "heads are joined word by word"
+FACTOR = "embeddings are multiplied by √d_model"
+SINUSOIDS = "sinusoids have the paper's values"
+OVER_WORDS = "the loss is a sum or a mean over words"
+
+#: fault → a function and the check of it that names the fault
+OF_FUNCTIONS = {
+    "residual of self-attention twice": ("decoder_layer", SUMS),
+    "residual of cross-attention twice": ("decoder_layer", SUMS),
+    "residual of cross-attention halved": ("decoder_layer", SUMS),
+    "residual of feed-forward twice": ("decoder_layer", PLACE),
+    "residual of cross-attention from the layer's input": ("decoder_layer", SUMS),
+    "residual of feed-forward from the layer's input": ("decoder_layer", PLACE),
+    "residual of feed-forward from before cross-attention": ("decoder_layer", SUMS),
+    "norm of cross-attention left out": ("decoder_layer", SUMS),
+    "last norm of each decoder layer left out": ("decoder_layer", SUMS),
+    "feed-forward reads the layer's input": ("decoder_layer", PLACE),
+    "cross-attention before self-attention": ("decoder_layer", READ),
+    "decoder: keys normed, queries not": ("decoder_layer", READ),
+    "memory normed again": ("decoder_layer", READ),
+    "heads joined wrongly": ("decoder_layer", JOINED),
+    "encoder: residual of attention twice": ("encoder_layer", SUMS),
+    "encoder: residual of feed-forward from the layer's input": ("encoder_layer", PLACE),
+    "encoder: feed-forward reads the layer's input": ("encoder_layer", PLACE),
+    "encoder: feed-forward first": ("encoder_layer", PLACE),
+    "encoder: queries normed, keys not": ("encoder_layer", READ),
+    "heads split wrongly": ("encoder_layer", JOINED),
+    "target: not multiplied by √d_model": ("target_embedding", FACTOR),
+    "target: multiplied by d_model": ("target_embedding", FACTOR),
+    "target: no positions": ("target_embedding", SINUSOIDS),
+    "target: positions from 1": ("target_embedding", SINUSOIDS),
+    "target: positions from 2": ("target_embedding", SINUSOIDS),
+    "target: positions turned round": ("target_embedding", SINUSOIDS),
+    "target: no dropout": (
+        "target_embedding",
+        "dropout is on the sum of embedding and position",
+    ),
+    "loss divided by sentences": ("loss", OVER_WORDS),
+    "loss a mean of sentences' means": ("loss", OVER_WORDS),
+}
+SIDES = {"decoder_layer": "decoder: ", "target_embedding": "target: "}
+
+
+@pytest.mark.parametrize("fault", OF_FUNCTIONS)
+def test_a_function_shows_a_fault(fault: str) -> None:
+    function, title = OF_FUNCTIONS[fault]
+    card = check(only(adapter(fault), "embedding", function))
+    assert SIDES.get(function, "") + title in card.titles(DIFFERS, ERROR), card.text()
+
+
 def only(functions: Any, *names: str) -> Any:
     """An adapter with ``build``, ``logits`` and these functions."""
     kept = {name: getattr(functions, name) for name in ("build", "logits", "CONFIG", *names)}

@@ -5,10 +5,12 @@
     vaswani check mine.py --json         the same for machines
 
 Each check says: as in the paper; differs, with what was expected, what was seen, and what that
-means; or not checked, with what to define so that it is. Exit code 1 is for errors alone: a leak, a
-mask that does nothing, a decoder that does not see the source. See docs/check.md.
+means; or not checked, with what to define so that it is. The last line says what was not looked at.
+Exit code 1 is for errors alone: a leak, a mask that does nothing, a function that fails. See
+docs/check.md.
 """
 
+import contextlib
 import sys
 from dataclasses import dataclass
 
@@ -27,14 +29,15 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the template, or a file's card."""
-    from vaswani_transformer.check import check, template
+    from vaswani_transformer.check import check, template_text
     from vaswani_transformer.check.card import ERROR
 
     if options.template:
-        sys.stdout.write(template())
+        sys.stdout.write(template_text())
         return 0
     if not options.file:
         raise UserError("give a FILE.py to check, or --template to print one to begin with")
-    card = check(options.file)
+    with contextlib.redirect_stdout(sys.stderr):  # what the file prints is not part of the card
+        card = check(options.file)
     print(card.json() if options.json else card.text())
     return 1 if card.count(ERROR) else 0

@@ -42,6 +42,15 @@ class Check:
 
 CHECKS: list[Check] = []
 
+NEVER = (
+    "formulas of layers after the first",
+    "initial weights",
+    "data and batches",
+    "the training itself",
+    "averaged checkpoints",
+)
+"""what no check looks at"""
+
 
 def check_of(section: str, title: str, *needs: str) -> Callable[[Any], Any]:
     """Put the function below into :data:`CHECKS`."""
@@ -94,7 +103,17 @@ class Card:
                         f"{'':10}expected {result.expected}; seen {result.seen}",
                         f"{'':10}{result.meaning}",
                     ]
+        lines.append(f"not looked at: {'; '.join(self.not_looked_at())}")
         return "\n".join(lines)
+
+    def not_looked_at(self) -> list[str]:
+        """By section, how many checks had nothing to look at; and what no check looks at."""
+        unchecked = [check.section for check, result in self.found if result.status == NOT_CHECKED]
+        parts = []
+        for section in dict.fromkeys(unchecked):
+            every = sum(check.section == section for check, _ in self.found)
+            parts.append(f"{section} ({unchecked.count(section)} of {every} checks)")
+        return [*parts, *NEVER]
 
     def json(self) -> str:
         """For machines."""
@@ -103,4 +122,5 @@ class Card:
             for check, result in self.found
         ]
         counts = {status: self.count(status) for status in STATUSES}
-        return json.dumps({"name": self.name, "counts": counts, "checks": checks}, indent=1)
+        card = {"name": self.name, "counts": counts, "checks": checks}
+        return json.dumps(card | {"not_looked_at": self.not_looked_at()}, indent=1)

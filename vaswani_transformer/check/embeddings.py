@@ -1,9 +1,10 @@
-"""Checks of ``embedding``: the factor of the rows, positions, dropout (3.4, 3.5, 5.4).
+"""Checks of ``embedding`` and ``target_embedding``: factor, positions, dropout (3.4, 3.5, 5.4).
 
 Shape letters: B batch, L length, V vocabulary, D d_model.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,21 +13,37 @@ from .card import DIFFERS, ON_PURPOSE, Result, check_of, not_checked
 from .subject import SAME, Subject, difference
 from .whole_model import in_training
 
-NO_MULTIPLE = "embedding gives no sum of a matrix's rows, times a number, and positions"
+NO_MULTIPLE = "the function gives no sum of a matrix's rows, times a number, and positions"
 
 
-def embedded(subject: Subject, ids: Tensor) -> Tensor:
+EmbeddingCheck = Callable[[Subject, str], Result]
+
+
+def check_of_embeddings(section: str, title: str) -> Callable[[EmbeddingCheck], EmbeddingCheck]:
+    """Put the function below into the checks of the source's embeddings and of the target's."""
+
+    def add(look: EmbeddingCheck) -> EmbeddingCheck:
+        for function, side in (("embedding", ""), ("target_embedding", "target: ")):
+            check_of(section, f"{side}{title}", function)(
+                lambda subject, function=function: look(subject, function)
+            )
+        return look
+
+    return add
+
+
+def embedded(subject: Subject, function: str, ids: Tensor) -> Tensor:
     """[B, L] → [B, L, D]."""
-    return subject.tensor("embedding", (*ids.shape, subject.config.d_model), subject.model, ids)
+    return subject.tensor(function, (*ids.shape, subject.config.d_model), subject.model, ids)
 
 
-def factor_and_rows(subject: Subject) -> tuple[float, Tensor, float]:
+def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, float]:
     """By what the embedding's rows are multiplied, the matrix [V, D], and how badly that fits.
 
     Positions drop out of the difference of two words at one position.
     """
     ids = torch.stack([subject.source[0], subject.source[1]])
-    found = embedded(subject, ids).detach()
+    found = embedded(subject, function, ids).detach()
     seen = (found[0] - found[1]).flatten()
     types, width = subject.config.vocabulary, subject.config.d_model
     fits = []
@@ -38,10 +55,10 @@ def factor_and_rows(subject: Subject) -> tuple[float, Tensor, float]:
     return min(fits, key=lambda fit: fit[2], default=(math.nan, torch.empty(0), math.inf))
 
 
-@check_of("3.4", "embeddings are multiplied by √d_model", "embedding")
-def embedding_factor(subject: Subject) -> Result:
+@check_of_embeddings("3.4", "embeddings are multiplied by √d_model")
+def embedding_factor(subject: Subject, function: str) -> Result:
     """The factor is measured, so it may be anywhere between the matrix and the first layer."""
-    factor, _, misfit = factor_and_rows(subject)
+    factor, _, misfit = factor_and_rows(subject, function)
     expected = subject.config.d_model**0.5
     fits = misfit < 1e-2
     if fits and abs(factor / expected - 1) < 1e-3:
@@ -75,14 +92,14 @@ def layouts(length: int, width: int) -> dict[str, Tensor]:
     return found
 
 
-@check_of("3.5", "sinusoids have the paper's values", "embedding")
-def sinusoid_values(subject: Subject) -> Result:
+@check_of_embeddings("3.5", "sinusoids have the paper's values")
+def sinusoid_values(subject: Subject, function: str) -> Result:
     """What is left of the embedding once the words are taken out of it."""
-    factor, matrix, misfit = factor_and_rows(subject)
+    factor, matrix, misfit = factor_and_rows(subject, function)
     if misfit > 1e-2:
         return not_checked(NO_MULTIPLE)
     ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
-    seen = (embedded(subject, ids).detach() - factor * matrix[ids])[0]
+    seen = (embedded(subject, function, ids).detach() - factor * matrix[ids])[0]
     if subject.config.learned_positions:
         return Result()
     tables = layouts(*seen.shape)
@@ -93,7 +110,7 @@ def sinusoid_values(subject: Subject) -> Result:
     if layout:
         seen_as = layout[0]
         meaning = "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
-    elif positions_trained(subject):
+    elif positions_trained(subject, function):
         seen_as, meaning = "a learned table", "Row (E) of Table 3."
     else:
         seen_as = f"values {away[PAPERS]:.2g} away"
@@ -106,10 +123,10 @@ def sinusoid_values(subject: Subject) -> Result:
     )
 
 
-def positions_trained(subject: Subject) -> bool:
+def positions_trained(subject: Subject, function: str) -> bool:
     """Whether a parameter changes the difference of one word at two positions."""
     ids = subject.source[:1, :1].expand(1, 4)
-    found = embedded(subject, ids)
+    found = embedded(subject, function, ids)
     parameters = [p for p in subject.model.parameters() if p.requires_grad]
     if not found.requires_grad:
         return False
@@ -119,12 +136,12 @@ def positions_trained(subject: Subject) -> bool:
     return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
 
 
-@check_of("3.5", "positions are not trained", "embedding")
-def fixed_positions(subject: Subject) -> Result:
+@check_of_embeddings("3.5", "positions are not trained")
+def fixed_positions(subject: Subject, function: str) -> Result:
     """Except in row (E) of Table 3."""
-    if factor_and_rows(subject)[2] > 1e-2:
+    if factor_and_rows(subject, function)[2] > 1e-2:
         return not_checked(NO_MULTIPLE)
-    trained, expected = positions_trained(subject), subject.config.learned_positions
+    trained, expected = positions_trained(subject, function), subject.config.learned_positions
     if trained == expected:
         return Result()
     return Result(
@@ -135,12 +152,12 @@ def fixed_positions(subject: Subject) -> Result:
     )
 
 
-@check_of("5.4", "dropout is on the sum of embedding and position", "embedding")
-def dropout_on_sum(subject: Subject) -> Result:
+@check_of_embeddings("5.4", "dropout is on the sum of embedding and position")
+def dropout_on_sum(subject: Subject, function: str) -> Result:
     """In training, a number is zero, or twice what it is in evaluation (with dropout 0.5)."""
-    if factor_and_rows(subject)[2] > 1e-2:
+    if factor_and_rows(subject, function)[2] > 1e-2:
         return not_checked(NO_MULTIPLE)
-    lively, calm, _ = in_training(subject, "embedding", subject.source)
+    lively, calm, _ = in_training(subject, function, subject.source)
     zero = lively.abs() < 1e-6
     double = (lively - 2 * calm).abs() < 1e-3 * calm.abs().max()
     share = float(zero.float().mean())

@@ -1,87 +1,24 @@
-"""Checks of ``encoder_layer``, the first layer: norm, feed-forward, widths (3.1, 3.2.2, 3.3, 5.4).
+"""Checks of the first layers, ``encoder_layer`` and ``decoder_layer`` (3.1, 3.2, 3.3, 3.5, 5.4).
 
-The layer's parameters are told apart by their shape. What has d_ff rows or columns is the
-feed-forward network's; gains of norms are the parameters that are all one, as they are in a new
-model. With the others set to zero a sub-layer gives zero, and what is left is a formula.
-
-Shape letters: B batch, L length, D d_model.
+Shape letters: L length, S source, D d_model.
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
+from collections import Counter
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .card import DIFFERS, ON_PURPOSE, Result, check_of, not_checked
-from .subject import SAME, AdapterError, Subject, difference, zeroed
-from .whole_model import in_training
+from .card import DIFFERS, ON_PURPOSE, Result, not_checked
+from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm, norm
+from .scores import slope_of
+from .subject import SAME, difference
+from .trace import Event
 
 
-class Layer:
-    """``encoder_layer`` as a function of x [B, L, D], and its parameters by what they are."""
-
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        numbers = torch.Generator().manual_seed(2)
-        self.x = torch.randn(1, 6, subject.config.d_model, generator=numbers)
-        found = self(self.x)
-        if not found.requires_grad:
-            raise AdapterError(
-                "encoder_layer gave a tensor without gradient: expected no no_grad()"
-            )
-        every = [p for p in subject.model.parameters() if p.requires_grad]
-        loss = (found * torch.randn(found.shape, generator=numbers)).sum()
-        gradients = torch.autograd.grad(loss, every, allow_unused=True)
-        own = [p for p, g in zip(every, gradients, strict=True) if g is not None]
-        self.gains = [p for p in own if p.dim() == 1 and bool((p == 1).all())]
-        self.ffn = [p for p in own if subject.config.d_ff in p.shape]
-        known = {id(p) for p in (*self.gains, *self.ffn)}
-        self.others = [p for p in own if id(p) not in known]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
-        return self.subject.tensor("encoder_layer", tuple(x.shape), self.subject.model, x)
-
-    def bare(self, x: Tensor) -> Tensor:
-        """With sub-layers that give zero."""
-        with zeroed([*self.others, *self.ffn]), torch.no_grad():
-            return self(x)
-
-    def with_ffn(self, x: Tensor) -> Tensor:
-        """With attention that gives zero, and without the last bias."""
-        with zeroed(self.others), torch.no_grad():
-            return self(x)
-
-
-@lru_cache(maxsize=1)
-def layer_of(subject: Subject) -> Layer:
-    """The layer of the subject's model; one for all checks."""
-    return Layer(subject)
-
-
-def norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """LayerNorm with gain one and bias zero."""
-    return F.layer_norm(x, x.shape[-1:], eps=eps)
-
-
-def is_post_norm(layer: Layer) -> bool:
-    """Whether a layer whose sub-layers give zero is a norm of its input."""
-    return difference(norm(layer.x), norm(layer.bare(layer.x))) < 1e-2 and not is_pre_norm(layer)
-
-
-def is_pre_norm(layer: Layer) -> bool:
-    """Whether a layer whose sub-layers give zero changes nothing."""
-    return difference(layer.x, layer.bare(layer.x)) < SAME
-
-
-@check_of("3.1", "the norm comes after the sum: LayerNorm(x + Sublayer(x))", "encoder_layer")
-def norm_after_sum(subject: Subject) -> Result:
+@check_of_layers("3.1", "the norm comes after the sum: LayerNorm(x + Sublayer(x))")
+def norm_after_sum(layer: Layer) -> Result:
     """Where sub-layers give zero, the paper's layer is the norm of its input."""
-    layer = layer_of(subject)
     if is_post_norm(layer):
         return Result()
     bare = layer.bare(layer.x)
@@ -97,10 +34,102 @@ def norm_after_sum(subject: Subject) -> Result:
     return Result(DIFFERS, expected, f"something {away:.2g} standard deviations away", meaning)
 
 
-@check_of("3.1", "the norm divides by √(variance + 1e-6)", "encoder_layer")
-def norm_epsilon(subject: Subject) -> Result:
+# ---- sums, seen by biases ------------------------------------------------------------------------
+
+SUMS = "a sum has its sub-layer's input once, and its output"
+RAW = 3.0
+"""the standard deviation of the layer's input, by which it is told from a norm of it"""
+Place = float | str
+AFTER, NONE, ELSE = "after the last norm", "nowhere", "otherwise"
+
+
+def places_of_biases(layer: Layer) -> Counter[Place]:
+    """How many biases are added beside how many times the norm of the layer's input.
+
+    The layer gives norm(s · norm(x) + bias): s is 3 before its first norm, since x has that
+    deviation, and 1 between norms. A residual connection that adds x twice doubles s.
+    """
+    normed = norm(layer.x, 0.0)
+    x, bare = RAW * normed, layer.bare(RAW * normed)
+    numbers = torch.Generator().manual_seed(15)
+    values = torch.randn(x.size(-1), generator=numbers)
+    expected: dict[Place, Tensor] = {NONE: bare, AFTER: bare + values}
+    for times in (1.0, RAW, 2.0, 2 * RAW, 0.5, 0.5 * RAW, 0.0):
+        expected[times] = norm(times * normed + values)
+    seen: Counter[Place] = Counter()
+    for bias in layer.biases():
+        output = layer.with_bias(x, bias, values)
+        away = {place: difference(output, each) for place, each in expected.items()}
+        nearest = min(away, key=lambda place: away[place])
+        seen[nearest if away[nearest] < 0.05 else ELSE] += 1
+    return seen
+
+
+def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
+    """Where biases are, of models with and without those of attention, norms and networks."""
+    usual: list[dict[Place, int]] = []
+    for attention, norms, networks in ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1)):
+        if is_pre_norm(layer):
+            added = attention * (layer.sublayers - 1) + networks
+            usual.append({AFTER: added})
+            continue
+        between = norms * (layer.sublayers - 1) + attention * (layer.sublayers - 2) + networks
+        usual.append({RAW: attention, 1.0: between, AFTER: norms})
+    return usual
+
+
+@check_of_layers("3.1", SUMS)
+def sums(layer: Layer) -> Result:
+    """Each bias is found beside as many times x as it should be."""
+    if not (is_post_norm(layer) or is_pre_norm(layer)):
+        return not_checked("the norm comes neither after the sum nor before the sub-layer")
+    seen = places_of_biases(layer)
+    hidden = seen.pop(NONE, 0)
+    if not seen:
+        return not_checked("no bias of d_model numbers was found in the layer")
+    usual = places_in_paper(layer)
+    if any(seen == Counter(each) for each in usual):
+        return Result()
+    beside: Counter[Place] = Counter(usual[0])
+    extra = seen - beside
+    meaning = "What a sub-layer gives is lost: likely a sum adds the layer's input in place of its "
+    meaning += "own sub-layer's, or an earlier x."
+    if extra[2.0] or extra[2 * RAW]:
+        meaning = "A residual connection adds its input twice."
+    elif extra[0.5] or extra[0.5 * RAW]:
+        meaning = "A residual connection adds half of its input."
+    elif extra[0.0]:
+        meaning = "A residual connection is missing."
+    elif extra[AFTER]:
+        meaning = "A norm after a sum is left out."
+    elif extra[RAW]:
+        meaning = "A sum adds the layer's input in place of its own sub-layer's."
+    return Result(
+        DIFFERS,
+        described(beside) + " (a bias shows beside what it is added)",
+        described(seen) + (f"; {hidden} have no effect" if hidden else ""),
+        meaning,
+    )
+
+
+def described(places: Counter[Place]) -> str:
+    """How many biases are where."""
+    names: dict[Place, str] = {1.0: "a norm of x", RAW: "x", 0.0: "nothing"}
+    names |= {2 * RAW: "twice x", 2.0: "twice a norm of x", 0.5: "half a norm of x"}
+    names |= {0.5 * RAW: "half of x", AFTER: "the last sum", ELSE: "something else"}
+    parts = [f"{count} beside {names[place]}" for place, count in places.items() if count]
+    return ", ".join(parts)
+
+
+# ---- The norm's ε --------------------------------------------------------------------------------
+
+
+@check_of_layers("3.1", "the norm divides by √(variance + 1e-6)")
+def norm_epsilon(layer: Layer) -> Result:
     """ε shows where the variance of a word's numbers is small enough."""
-    layer, sample = layer_of(subject), 1 - 1 / subject.config.d_model
+    if sums(layer).expected:
+        return not_checked(f"see '{SUMS}'")
+    sample = 1 - 1 / layer.subject.config.d_model
     rows = float(layer.bare(layer.x).var(-1, unbiased=False).mean())
     if not is_post_norm(layer):
         rows = sample if best_fit(layer).rows == sample else 1.0
@@ -111,7 +140,8 @@ def norm_epsilon(subject: Subject) -> Result:
             f"{rows:.4f}",
             "Such a norm divides by the standard deviation of a sample, with d - 1 in place of d."
             if abs(rows - sample) < 1e-3
-            else "It is not the LayerNorm that the paper cites.",
+            else "It is not the LayerNorm that the paper cites, or not all of a layer's have a "
+            "part in what it gives.",
         )
     if not is_post_norm(layer):
         return not_checked("ε shows only where the norm comes after the sum")
@@ -127,7 +157,7 @@ def norm_epsilon(subject: Subject) -> Result:
 
 
 def epsilon_of(layer: Layer) -> float:
-    """ε of a layer that is the norm of a norm: v → r = v / (v + ε) → r / (r + ε)."""
+    """ε of a layer that is a norm of a norm (of a norm): v → r = v / (v + ε) → r / (r + ε)."""
     variance, seen = 1e-4, 1.0
     while seen > 0.9 and variance > 1e-32:
         variance /= 100
@@ -136,31 +166,131 @@ def epsilon_of(layer: Layer) -> float:
     low, high = 1e-20, 1.0
     for _ in range(80):  # the greater ε, the smaller the variance of the result
         middle = (low * high) ** 0.5
-        once = variance / (variance + middle)
-        low, high = (middle, high) if once / (once + middle) > seen else (low, middle)
+        result = variance
+        for _ in range(layer.sublayers):
+            result = result / (result + middle)
+        low, high = (middle, high) if result > seen else (low, middle)
     return high
 
 
-@check_of("3.3", "the feed-forward network is d_ff wide", "encoder_layer")
-def ffn_width(subject: Subject) -> Result:
+# ---- 3.2 Attention -------------------------------------------------------------------------------
+
+
+def growth(before: list[Event], after: list[Event], shape: tuple[int, int]) -> set[float]:
+    """By what scores of a shape are multiplied; NaN if that is not all."""
+    slopes = set()
+    for old, new in zip(before, after, strict=True):
+        if old.is_softmax and tuple(old.result.shape[-2:]) == shape:
+            slope = slope_of(new.operand, old.operand)
+            slopes.add(math.nan if slope is None else round(slope, 2))
+    return slopes
+
+
+def described_growth(slopes: set[float]) -> str:
+    """For messages."""
+    names = [f"{slope:.3g} times" for slope in sorted(slopes) if not math.isnan(slope)]
+    return ", ".join([*names, "no multiple"] if any(map(math.isnan, slopes)) else names)
+
+
+@check_of_layers("3.2.3", "queries, keys and values read what they should, unchanged")
+def inputs_of_attention(layer: Layer) -> Result:
+    """Without biases, twice the input gives four times the scores, and the memory's twice."""
+    length, size = layer.x.size(1), layer.memory.size(1)
+    before = layer.trace(layer.x)
+    own = growth(before.events, layer.trace(2 * layer.x).events, (length, length))
+    if not own:
+        return not_checked("no softmax of torch's was seen in the layer")
+    expected = {1.0} if is_pre_norm(layer) else {4.0}
+    wanted = f"{expected.copy().pop():.0f} times the scores of self-attention for twice the input"
+    if own != expected:
+        return Result(
+            DIFFERS,
+            wanted,
+            described_growth(own),
+            "Likely queries are normed and keys are not, or the other way round."
+            if own == {2.0}
+            else "Something comes between the layer's input and its queries and keys.",
+        )
+    if not layer.is_decoder:
+        return Result()
+    memory = layer.memory
+    layer.memory = 2 * memory
+    try:
+        doubled = layer.trace(layer.x)
+    finally:
+        layer.memory = memory
+    cross = growth(before.events, doubled.events, (length, size))
+    if cross == {2.0}:
+        return Result()
+    if not cross:
+        return not_checked("no softmax of torch's over the memory was seen in the layer")
+    return Result(
+        DIFFERS,
+        "twice the scores of cross-attention for twice the memory",
+        described_growth(cross),
+        "Likely the memory is normed again; or its keys come from elsewhere.",
+    )
+
+
+@check_of_layers("3.2.2", "heads are joined word by word")
+def heads_joined(layer: Layer) -> Result:
+    """Where all words are the same one, so are all results, whatever attention does."""
+    x = layer.x[:, :1].expand_as(layer.x).contiguous()
+    with torch.no_grad():
+        output = layer(x)
+    away = difference(output, output[:, :1].expand_as(output))
+    if away < 10 * SAME:
+        return Result()
+    return Result(
+        DIFFERS,
+        "the same result for each of six equal words",
+        f"results {away:.2g} standard deviations away",
+        "Likely heads are split or joined by view or reshape without a transpose: a word gets "
+        "numbers of its neighbours. Or positions are added within the layer.",
+    )
+
+
+@check_of_layers("3.2.2", "queries and keys are d_k wide, values d_v")
+def attention_widths(layer: Layer) -> Result:
+    """By the numbers in the matrices of the first layer's attention."""
+    c = layer.subject.config
+    if sum(p.dim() > 1 for p in layer.ffn) != 2:
+        return not_checked("the feed-forward network's matrices cannot be told from attention's")
+    seen = sum(p.numel() for p in layer.others if p.dim() > 1)
+    d_k, d_v = c.widths()
+    expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
+    if seen == expected:
+        return Result()
+    return Result(
+        DIFFERS,
+        f"{expected:,} numbers in W^Q, W^K, W^V and W^O, for d_k = {d_k}, d_v = {d_v}",
+        f"{seen:,}",
+        "Heads share matrices, have wider ones, or a matrix is missing.",
+    )
+
+
+# ---- 3.3 Position-wise feed-forward networks -----------------------------------------------------
+
+
+@check_of_layers("3.3", "the feed-forward network is d_ff wide")
+def ffn_width(layer: Layer) -> Result:
     """Both matrices have d_ff rows or columns."""
-    layer = layer_of(subject)
+    config = layer.subject.config
     matrices = [tuple(p.shape) for p in layer.ffn if p.dim() > 1]
     if len(matrices) == 2:
         return Result()
     others = [list(p.shape) for p in (*layer.ffn, *layer.others) if p.dim() > 1]
     return Result(
         DIFFERS,
-        f"two matrices between {subject.config.d_model} and {subject.config.d_ff} numbers",
+        f"two matrices between {config.d_model} and {config.d_ff} numbers",
         f"{len(matrices)}; the layer's matrices are {', '.join(map(str, others))}",
         "It is not the network of equation 2, or build does not use config.d_ff.",
     )
 
 
-@check_of("3.3", "the feed-forward network sees one position at a time", "encoder_layer")
-def ffn_positions(subject: Subject) -> Result:
+@check_of_layers("3.3", "the feed-forward network sees one position at a time")
+def ffn_positions(layer: Layer) -> Result:
     """Without attention, a word changes no other."""
-    layer = layer_of(subject)
     changed = layer.x.clone()
     changed[:, 2] = changed[:, 2].flip(-1)
     away = (layer.with_ffn(layer.x) - layer.with_ffn(changed)).abs()
@@ -175,127 +305,96 @@ def ffn_positions(subject: Subject) -> Result:
     )
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "ReLU": F.relu,
-    "GELU": F.gelu,
-    "GELU by tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "SiLU": F.silu,
-    "leaky ReLU": F.leaky_relu,
-    "tanh": torch.tanh,
-    "no activation": lambda x: x,
-}
-
-
-class Fit(NamedTuple):
-    """How equation 2, or it with another activation or norm, fits what the layer gives."""
-
-    misfit: float
-    """in standard deviations"""
-    activation: str
-    rows: float
-    """the variance of a word's numbers after the norm: 1, or that of a sample's deviation"""
-
-
-def best_fit(layer: Layer) -> Fit:
-    """Equation 2 written out with the layer's own matrices, and with other activations.
-
-    With no such matrices, or no norm before or after a sum, the misfit is infinite.
-    """
-    c, post = layer.subject.config, is_post_norm(layer)
-    matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
-    biases = [p.detach() for p in layer.ffn if p.dim() == 1] or [torch.zeros(c.d_ff)]
-    shapes = sorted(tuple(m.shape) for m in matrices)
-    known = shapes == sorted([(c.d_ff, c.d_model), (c.d_model, c.d_ff)]) and len(biases) == 1
-    if not known or not (post or is_pre_norm(layer)):
-        return Fit(math.inf, "", 1.0)
-    # matrices of nn.Linear are [out, in], others [in, out]
-    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
-    x, seen, fits = layer.x, layer.with_ffn(layer.x), []
-    for rows in [1.0] if post else [1.0, 1 - 1 / c.d_model]:
-        h = layer.bare(x) if post else norm(x) * rows**0.5
-        for name, activation in ACTIVATIONS.items():
-            for first, second in ((one, two), (two.T, one.T)):
-                ffn = activation(h @ first.T + biases[0]) @ second.T
-                expected = layer.bare(h + ffn) if post else x + ffn
-                fits.append(Fit(difference(expected, seen), name, rows))
-    return min(fits)
-
-
-@check_of("3.3", "between its matrices is a ReLU", "encoder_layer")
-def ffn_relu(subject: Subject) -> Result:
-    """Equation 2 fits, with a ReLU."""
-    fit = best_fit(layer_of(subject))
+@check_of_layers("3.3", "between its matrices is a ReLU")
+def ffn_relu(layer: Layer) -> Result:
+    """Equation 2 fits, with a ReLU, wherever in the layer it is."""
+    fit = best_fit(layer)
     if fit.misfit == math.inf:
-        return not_checked("encoder_layer has other matrices, or no norm before or after a sum")
+        name = layer.function
+        return not_checked(f"{name} has other matrices, or no norm before or after a sum")
     fits = fit.misfit < 1e-3
     if fits and fit.activation == "ReLU":
         return Result()
     linear = fits and fit.activation == "no activation"
+    meaning = "Two matrices without an activation are one." if linear else "The paper's is a ReLU."
     return Result(
         ON_PURPOSE if fits and not linear else DIFFERS,
         "max(0, x W_1 + b_1) W_2 + b_2",
         fit.activation if fits else f"something {fit.misfit:.2g} standard deviations away",
-        "Without an activation, two matrices are one." if linear else "The paper's is a ReLU.",
+        meaning
+        if fits
+        else "Likely another activation, or another place than behind attention's sum; or the "
+        "layer has something more.",
     )
 
 
-@check_of("3.2.2", "queries and keys are d_k wide, values d_v", "encoder_layer")
-def attention_widths(subject: Subject) -> Result:
-    """By the numbers in the matrices of the first layer's attention."""
-    layer, c = layer_of(subject), subject.config
-    if sum(p.dim() > 1 for p in layer.ffn) != 2:
-        return not_checked("the feed-forward network's matrices cannot be told from attention's")
-    seen = sum(p.numel() for p in layer.others if p.dim() > 1)
-    d_k, d_v = c.widths()
-    expected = 2 * c.d_model * c.heads * (d_k + d_v)
-    if seen == expected:
+@check_of_layers("3.3", "its input is the last sum, to which it is added")
+def ffn_place(layer: Layer) -> Result:
+    """Equation 2 fits there, whatever the activation is."""
+    fit = best_fit(layer)
+    if fit.misfit >= 1e-3:
+        return not_checked("no known feed-forward network fits")
+    if fit.place == RIGHT:
         return Result()
     return Result(
         DIFFERS,
-        f"{expected:,} numbers in W^Q, W^K, W^V and W^O, for d_k = {d_k}, d_v = {d_v}",
-        f"{seen:,}",
-        "Heads share matrices, have wider ones, or a matrix is missing.",
+        "LayerNorm(x + FFN(x)), of what attention's sum gives",
+        fit.place,
+        "The sub-layers are wired otherwise than in Figure 1.",
     )
 
 
-@check_of("3.5", "words know their order only through positions", "encoder_layer")
-def equivariant(subject: Subject) -> Result:
-    """Words in another order give the same results in that order."""
-    layer = layer_of(subject)
-    permutation = torch.tensor([3, 0, 5, 1, 4, 2])
+# ---- 3.5 Positional encoding, 5.4 Dropout --------------------------------------------------------
+
+
+@check_of_layers("3.5", "words know their order only through positions")
+def equivariant(layer: Layer) -> Result:
+    """Words in another order give the same results in that order; a decoder's are its memory's."""
+    permutation, memory = torch.tensor([3, 0, 5, 1, 4, 2]), layer.memory
     with torch.no_grad():
-        away = difference(layer(layer.x)[:, permutation], layer(layer.x[:, permutation]))
+        if layer.is_decoder:
+            before = layer(layer.x)
+            layer.memory = memory.flip(1)
+            try:
+                away = difference(before, layer(layer.x))
+            finally:
+                layer.memory = memory
+        else:
+            away = difference(layer(layer.x)[:, permutation], layer(layer.x[:, permutation]))
     if away < 10 * SAME:
         return Result()
+    is_joined = not heads_joined(layer).expected
     return Result(
         DIFFERS,
         "from words in another order the same results, in that order",
         f"results {away:.2g} standard deviations away",
-        "Something beside the sum of positions tells words apart: a mask, or heads split wrongly.",
+        "Likely positions within attention, such as rotary or relative ones; or a mask."
+        if is_joined
+        else "Likely the same as under 3.2.2: heads are split or joined wrongly.",
     )
 
 
-@check_of("5.4", "dropout is on each sub-layer's output, before the sum", "encoder_layer")
-def dropout_before_sum(subject: Subject) -> Result:
-    """It changes nothing where sub-layers give zero, and draws numbers twice in a layer."""
-    layer, c = layer_of(subject), subject.config
-    _, _, trace = in_training(subject, "encoder_layer", layer.x)
-    outputs = sum(shape[-1:] == (c.d_model,) for shape in trace.draws)
+@check_of_layers("5.4", "dropout is on each sub-layer's output, before the sum")
+def dropout_before_sum(layer: Layer) -> Result:
+    """It changes nothing where sub-layers give zero, and draws numbers once for each."""
+    subject = layer.subject
+    draws = layer.in_training().draws
+    outputs = sum(shape[-1:] == (subject.config.d_model,) for shape in draws)
     model, subject.model = subject.model, subject.build(dropout=0.5)
     try:
-        noisy = Layer(subject)
+        noisy = Layer(subject, layer.function)
         calm = noisy.bare(noisy.x)
         subject.model.train()
         away = difference(calm, noisy.bare(noisy.x))
     finally:
         subject.model = model
-    if outputs == 2 and away < SAME:
+    if outputs == layer.sublayers and away < SAME:
         return Result()
-    if not trace.draws and away < SAME:
+    if not draws and away < SAME:
         return not_checked("no random numbers of torch's were seen in training")
     return Result(
         DIFFERS,
-        "2 dropouts of [L, d_model] in a layer, of sub-layers' outputs",
+        f"{layer.sublayers} dropouts of [L, d_model] in a layer, of sub-layers' outputs",
         f"{outputs}" + (", and the sum or the norm changes as well" if away > SAME else ""),
         "What the residual connection carries is dropped too, or an output is not.",
     )

@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from .arrows import self_attention_without_source
 from .card import DIFFERS, Result, check_of, not_checked
 from .scores import slope_of
 from .subject import Subject, zeroed
@@ -17,7 +18,6 @@ from .wiring import (
     ENCODER_ATTENTION,
     SELF_ATTENTION,
     Part,
-    self_attention_without_source,
     wiring_of,
 )
 

@@ -4,6 +4,7 @@ Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 """
 
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ SAME = 1e-4
 
 OPTIONAL = [
     "embedding",
+    "target_embedding",
     "encoder_layer",
+    "decoder_layer",
     "attention",
     "loss",
     "training_loss",
@@ -32,9 +35,18 @@ OPTIONAL = [
 
 
 class AdapterError(ValueError):
-    """The file's problem, in one sentence that names the function and what was expected."""
+    """The file's problem, in one sentence that names the function and what was expected.
+
+    Args:
+        message: the sentence
+        function: the one whose problem it is, if it is an optional one
+    """
 
     for_users = True
+
+    def __init__(self, message: str, function: str = "") -> None:
+        super().__init__(message)
+        self.function = function
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,22 @@ class Config:
     """with which the decoder begins"""
     end: int = 2
 
+    def __post_init__(self) -> None:
+        """Raises:
+        AdapterError: a size with which no model can be made and looked at.
+        """
+        least = {"layers": 1, "d_model": 2, "d_ff": 1, "heads": 1, "vocabulary": 12}
+        least |= {"max_length": 8, "pad": 0, "start": 0, "end": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < smallest:
+                raise AdapterError(f"CONFIG: {name} is {value!r}: expected {smallest} or more")
+        for name in ("pad", "start", "end"):
+            if getattr(self, name) >= self.vocabulary:
+                raise AdapterError(f"CONFIG: {name} is no id: there are {self.vocabulary}")
+        if self.pad in (self.start, self.end):
+            raise AdapterError("CONFIG: pad is also start or end: expected an id of its own")
+
     def widths(self) -> tuple[int, int]:
         """d_k and d_v."""
         return self.d_k or self.d_model // self.heads, self.d_v or self.d_model // self.heads
@@ -85,6 +113,10 @@ class Subject:
     def __init__(self, adapter: Any, config: Config | None = None, name: str = "the file") -> None:
         self.adapter, self.name = adapter, name
         self.config: Config = config if config else getattr(adapter, "CONFIG", Config())
+        if not isinstance(self.config, Config):
+            raise AdapterError(
+                f"CONFIG is {shown(self.config)}: expected vaswani_transformer.check.Config(…)"
+            )
         for needed in ("build", "logits"):
             if not callable(getattr(adapter, needed, None)):
                 raise AdapterError(
@@ -108,16 +140,19 @@ class Subject:
 
     def call(self, function: str, *arguments: Any) -> Any:
         """What a function of the file returns."""
+        has_gradients = torch.is_grad_enabled()
         try:
-            return getattr(self.adapter, function)(*arguments)
-        except Exception as error:
+            result = getattr(self.adapter, function)(*arguments)
+        except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)[1:]
             own = [frame for frame in frames if "/torch/" not in frame.filename]
             place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
             shapes = ", ".join(map(shown, arguments))
             raise AdapterError(
-                f"{function}({shapes}) raised {type(error).__name__}{place}: {error}"
+                f"{function}({shapes}) raised {type(error).__name__}{place}: {error}", function
             ) from error
+        check_modes(function, has_gradients)
+        return result
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
         """The tensor that a function returns, or the first of several."""
@@ -127,9 +162,19 @@ class Subject:
             f"expected a tensor of floats {list(shape)} for ({', '.join(map(shown, arguments))})"
         )
         if not isinstance(found, Tensor) or not found.is_floating_point() or found.shape != shape:
-            raise AdapterError(f"{function} returned {shown(found)}: {wanted}")
+            raise AdapterError(f"{function} returned {shown(found)}: {wanted}", function)
+        if found.is_inference():
+            raise AdapterError(
+                f"{function} ran in torch.inference_mode(): expected none, since its tensors have "
+                "no gradient",
+                function,
+            )
         if not found.isfinite().all():
-            raise AdapterError(f"{function} returned numbers that are not finite: {wanted}")
+            raise AdapterError(
+                f"{function} returned numbers that are not finite: {wanted}; likely a row of a "
+                "mask hides everything, or something is divided by zero",
+                function,
+            )
         return found.float()
 
     def build(self, **changes: Any) -> nn.Module:
@@ -139,6 +184,12 @@ class Subject:
             model = self.call("build", replace(self.config, **changes))
         if not isinstance(model, nn.Module):
             raise AdapterError(f"build returned {shown(model)}: expected a torch.nn.Module")
+        for name, parameter in model.named_parameters():
+            if parameter.is_inference():
+                raise AdapterError("build ran in torch.inference_mode(): expected none")
+            if parameter.dtype != torch.float32:
+                kind = str(parameter.dtype)[6:]
+                raise AdapterError(f"build made {name} of {kind}: expected float32")
         return model.eval()
 
     def logits(self, source: Tensor, target: Tensor, model: nn.Module | None = None) -> Tensor:
@@ -161,6 +212,18 @@ class Subject:
     def padded(self, ids: Tensor, pads: int) -> Tensor:
         """[B, L] → [B, L + pads]."""
         return nn.functional.pad(ids, (0, pads), value=self.config.pad)
+
+
+def check_modes(who: str, has_gradients: bool = True) -> None:
+    """Torch is as it was; else it is made so, and an error says who changed it."""
+    kind = torch.get_default_dtype()
+    if kind != torch.float32:
+        torch.set_default_dtype(torch.float32)
+        message = f"{who} made {str(kind)[6:]} torch's default type: expected float32"
+        raise AdapterError(message, who)
+    if torch.is_grad_enabled() != has_gradients:
+        torch.set_grad_enabled(has_gradients)
+        raise AdapterError(f"{who} switched gradients off for good: expected them on", who)
 
 
 def shown(value: Any) -> str:
@@ -198,16 +261,21 @@ def load(path: Path) -> Any:
     """The module in a file, which may import others from its folder."""
     if not path.is_file():
         raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
-    spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", path)
+    place = path.resolve()  # the file may change the folder
+    spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", place)
     if spec is None or spec.loader is None:
         raise AdapterError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.path.insert(0, str(place.parent))
+    folder = Path.cwd()
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise AdapterError(f"{path} raised {type(error).__name__} on import: {error}") from error
     finally:
-        sys.path.remove(str(path.parent.resolve()))
+        os.chdir(folder)
+        if str(place.parent) in sys.path:
+            sys.path.remove(str(place.parent))
+    check_modes(str(path))
     return module

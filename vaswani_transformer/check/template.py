@@ -13,6 +13,7 @@ import torch
 
 from vaswani_transformer import Transformer, TransformerConfig, beam_search
 from vaswani_transformer.attention import attention as equation_1
+from vaswani_transformer.attention import causal_mask
 from vaswani_transformer.check import Config
 from vaswani_transformer.loss import label_smoothed_loss
 from vaswani_transformer.schedule import learning_rate as equation_3
@@ -56,9 +57,19 @@ def embedding(model, ids):
     return model.encoder.embedding(ids)
 
 
+def target_embedding(model, ids):
+    """The same of the decoder's first layer: ids [B, L] → [B, L, D]."""
+    return model.decoder.embedding(ids)
+
+
 def encoder_layer(model, x):
     """The encoder's first layer, without padding: [B, L, D] → [B, L, D]."""
     return model.encoder.layers[0](x, None)
+
+
+def decoder_layer(model, x, memory):
+    """The decoder's first layer, without padding: [B, T, D] and [B, S, D] → [B, T, D]."""
+    return model.decoder.layers[0](x, causal_mask(x.size(1)), memory, None)
 
 
 def attention(q, k, v, mask):

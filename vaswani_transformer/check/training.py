@@ -3,6 +3,8 @@
 Shape letters: B batch, S source, T target, V vocabulary.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,10 +26,12 @@ def rate(subject: Subject) -> Result:
     for step in (1, 2000, 3999, 4000, 4001, 100_000):
         value = subject.call("learning_rate", step)
         if not isinstance(value, (int, float)):
-            raise AdapterError(f"learning_rate({step}) returned {shown(value)}: expected a number")
+            raise AdapterError(
+                f"learning_rate({step}) returned {shown(value)}: expected a number", "learning_rate"
+            )
         seen[step] = float(value)
     expected = {step: equation_3(step) for step in seen}
-    wrong = [n for n in seen if abs(seen[n] / expected[n] - 1) > 1e-6]
+    wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
     if not wrong:
         return Result()
     factors = {n: seen[n] / expected[n] for n in seen}
@@ -44,23 +48,57 @@ def rate(subject: Subject) -> Result:
     )
 
 
+def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
+    """What ``optimizer`` gives for the subject's model."""
+    optimizer = subject.call("optimizer", subject.model)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise AdapterError(
+            f"optimizer returned {shown(optimizer)}: expected a torch.optim.Optimizer", "optimizer"
+        )
+    return optimizer
+
+
 @check_of("5.3", "Adam has β = (0.9, 0.98) and ε = 1e-9", "optimizer")
 def adam(subject: Subject) -> Result:
-    """As the optimizer's groups say."""
-    found = subject.call("optimizer", subject.model)
-    expected = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
-    if not isinstance(found, torch.optim.Optimizer):
-        raise AdapterError(f"optimizer returned {shown(found)}: expected a torch.optim.Optimizer")
-    group = found.param_groups[0]
-    seen = {name: group.get(name, "nothing") for name in expected}
-    seen["betas"] = tuple(seen["betas"])
-    if seen == expected and "Adam" in type(found).__name__:
+    """As each of the optimizer's groups says."""
+    found = optimizer_of(subject)
+    expected: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
+    name = type(found).__name__
+    described = ", ".join(f"{key} {value}" for key, value in expected.items())
+    for number, group in enumerate(found.param_groups, start=1):
+        seen = {key: group.get(key, "nothing") for key in expected}
+        seen["betas"] = tuple(seen["betas"])
+        if seen != expected or "Adam" not in name:
+            where = f" in group {number}" if len(found.param_groups) > 1 else ""
+            return Result(
+                DIFFERS,
+                f"Adam, {described}",
+                f"{name}, {', '.join(f'{key} {value}' for key, value in seen.items())}{where}",
+                "β2 says over how many steps variances are averaged: 50 with 0.98, 1,000 with "
+                "0.999.",
+            )
+    return Result()
+
+
+@check_of("5.3", "the optimizer has the model's parameters", "optimizer")
+def optimized_parameters(subject: Subject) -> Result:
+    """All that need a gradient, and no others."""
+    found = optimizer_of(subject)
+    held = {id(p) for group in found.param_groups for p in group["params"]}
+    named = {id(p): n for n, p in subject.model.named_parameters() if p.requires_grad}
+    missing = [name for key, name in named.items() if key not in held]
+    own = {id(p) for p in subject.model.parameters()}
+    others = len(held - own)
+    if not missing and not others:
         return Result()
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    parts = [f"{others} tensors that are not the model's"] if others else []
+    parts += [f"not {', '.join(missing[:3])}{more}"] if missing else []
     return Result(
         DIFFERS,
-        "Adam, " + ", ".join(f"{name} {value}" for name, value in expected.items()),
-        f"{type(found).__name__}, " + ", ".join(f"{name} {value}" for name, value in seen.items()),
-        "β2 says over how many steps variances are averaged: 50 with 0.98, 1,000 with 0.999.",
+        f"all {len(named)} parameters of the model",
+        "; ".join(parts),
+        "What the optimizer does not hold is never trained.",
     )
 
 
@@ -71,7 +109,7 @@ class LossOfLogits:
     """The gradient of ``loss``: a multiple of probabilities minus the target's distribution.
 
     That holds whatever the loss is divided by, and whatever constant it adds. Two sets of logits
-    for one target give the multiple, and then the distribution.
+    for one target give the multiple of each word, and then the distribution.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -85,9 +123,11 @@ class LossOfLogits:
         self.of_pads = float(gradient[~self.real].abs().max() / gradient.abs().max())
         p, p_other = first.softmax(-1)[self.real], second.softmax(-1)[self.real]  # [N, V]
         change, by = gradient[self.real] - other[self.real], p - p_other
-        self.multiple = float((change * by).sum() / (by * by).sum())
-        self.misfit = float((change - self.multiple * by).norm() / change.norm())
-        self.distribution = p - gradient[self.real] / self.multiple  # [N, V]
+        multiples = (change * by).sum(-1) / (by * by).sum(-1)  # [N]
+        self.multiples = multiples
+        self.multiple = float(multiples.mean())
+        self.misfit = float((change - multiples[:, None] * by).norm() / change.norm())
+        self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
 
     def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
         """Of the loss, with respect to the logits [B, T, V]."""
@@ -95,11 +135,14 @@ class LossOfLogits:
         loss = subject.call("loss", logits, self.target)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise AdapterError(
-                f"loss returned {shown(loss)}: expected one number, as a tensor with a gradient"
+                f"loss returned {shown(loss)}: expected one number, as a tensor with a gradient",
+                "loss",
             )
         found = torch.autograd.grad(loss.sum(), logits)[0]
         if not found.isfinite().all() or not found.abs().max() > 0:
-            raise AdapterError("loss has a gradient that is zero or not finite: expected one")
+            raise AdapterError(
+                "loss has a gradient that is zero or not finite: expected one", "loss"
+            )
         return found
 
 
@@ -165,6 +208,25 @@ def loss_without_padding(subject: Subject) -> Result:
     return Result()
 
 
+@check_of("5.4", "the loss is a sum or a mean over words", "loss")
+def loss_over_words(subject: Subject) -> Result:
+    """Each word has the same part in it, whatever sentence it is of."""
+    loss = LossOfLogits(subject)
+    if loss.misfit > 1e-3:
+        return not_checked("the loss is no cross entropy of the softmax")
+    sentences, length = loss.target.shape
+    expected = f"a sum, or a mean over {int(loss.real.sum())} words"
+    meaning = "A word weighs more in a batch of short sentences, or in a short sentence."
+    if float((loss.multiples / loss.multiple - 1).abs().max()) > 1e-3:
+        seen = "words of a short sentence that weigh more than those of a long one"
+        return Result(DIFFERS, expected, seen, f"{meaning} Likely it is a mean of means.")
+    by = {sentences: f"{sentences} sentences", length: f"the {length} words of the longest one"}
+    for divisor, what in by.items():
+        if abs(loss.multiple * divisor - 1) < 1e-3:
+            return Result(DIFFERS, expected, f"a sum divided by {what}", meaning)
+    return Result()
+
+
 @check_of("3.1", "the decoder's input is the target shifted right", "loss", "training_loss")
 def shifted(subject: Subject) -> Result:
     """``training_loss`` is ``loss`` of the logits of start and target against the target."""
@@ -175,7 +237,12 @@ def shifted(subject: Subject) -> Result:
     with torch.no_grad():
         seen = subject.call("training_loss", subject.model, subject.source, target)
         if not isinstance(seen, Tensor) or seen.numel() != 1:
-            raise AdapterError(f"training_loss returned {shown(seen)}: expected a number")
+            raise AdapterError(
+                f"training_loss returned {shown(seen)}: expected one number, as a tensor",
+                "training_loss",
+            )
+        if not seen.isfinite().all():
+            raise AdapterError("training_loss returned NaN or infinity", "training_loss")
 
         def expected(given: Tensor, wanted: Tensor) -> float:
             logits = subject.logits(subject.source, given)
@@ -187,7 +254,7 @@ def shifted(subject: Subject) -> Result:
             "the target itself": expected(target, target),
             "words that are to be repeated": expected(previous, previous),
         }
-    near = [n for n, value in candidates.items() if abs(value / float(seen) - 1) < 1e-3]
+    near = [n for n, value in candidates.items() if abs(value - float(seen)) < 1e-3 * abs(value)]
     if near and near[0] == "the target shifted right":
         return Result()
     if not near:

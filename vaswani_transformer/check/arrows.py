@@ -1,0 +1,239 @@
+"""Checks of Figure 1's arrows, which need only ``build`` and ``logits`` (3.1, 3.2.3, 3.3, 3.5)."""
+
+from .card import DIFFERS, ERROR, Result, check_of, not_checked
+from .subject import Subject, difference
+from .trace import traced
+from .wiring import (
+    ARRIVED,
+    CROSS_ATTENTION,
+    DECODER,
+    DECODER_FFN,
+    ENCODER,
+    ENCODER_ATTENTION,
+    ENCODER_FFN,
+    LOGITS,
+    SELF_ATTENTION,
+    shown_scores,
+    wiring_of,
+)
+
+ORDER = "sub-layers come in the order of Figure 1"
+
+
+@check_of("3.1", ORDER)
+def sublayers_in_order(subject: Subject) -> Result:
+    """In each layer, by when they are computed."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    for kinds in (ENCODER, DECODER):
+        seen = [part for part in wiring.parts if part.kind in kinds]
+        there = [kind for kind in kinds if any(part.kind == kind for part in seen)]
+        for first in range(0, len(seen), len(there)):
+            layer = [part.kind for part in seen[first : first + len(there)]]
+            if layer != there:
+                number = first // len(there) + 1
+                return Result(
+                    DIFFERS,
+                    ", ".join(there),
+                    f"{', '.join(layer)}, in layer {number}",
+                    "Sub-layers are swapped: each reads what another one should have given first.",
+                )
+    return Result()
+
+
+def is_in_order(subject: Subject) -> bool:
+    """Whether the check above says so."""
+    return not sublayers_in_order(subject).expected
+
+
+def broken(subject: Subject, start: str, end: str) -> list[str]:
+    """Where, in a layer, a part does not reach the one that should read it."""
+    wiring = wiring_of(subject)
+    links = []
+    for n in range(1, subject.config.layers + 1):
+        if not wiring.reaches(wiring.part(start, n), wiring.part(end, n)):
+            links.append(f"{end} {n}")
+    return links
+
+
+@check_of("3.2.3", "queries of cross-attention come from the decoder's self-attention")
+def cross_queries(subject: Subject) -> Result:
+    """Its scores change where self-attention, just before it, gives something else."""
+    if wiring_of(subject).problem:
+        return not_checked(wiring_of(subject).problem)
+    if not is_in_order(subject):
+        return not_checked(f"see '{ORDER}'")
+    links = broken(subject, SELF_ATTENTION, CROSS_ATTENTION)
+    if not links:
+        return Result()
+    return Result(
+        DIFFERS,
+        "other scores of cross-attention where self-attention gives something else",
+        f"the same scores in {', '.join(links)}",
+        "Likely the queries are the layer's input; or what self-attention gives is thrown away.",
+    )
+
+
+@check_of("3.3", "the feed-forward network reads what attention gives")
+def ffn_reads_attention(subject: Subject) -> Result:
+    """Its hidden numbers change where the attention just before it gives something else."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    if not is_in_order(subject):
+        return not_checked(f"see '{ORDER}'")
+    if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
+        return not_checked("no product with config.d_ff numbers for each word was seen")
+    links = broken(subject, ENCODER_ATTENTION, ENCODER_FFN)
+    links += broken(subject, CROSS_ATTENTION, DECODER_FFN)
+    if not links:
+        return Result()
+    return Result(
+        DIFFERS,
+        "other hidden numbers where the attention before it gives something else",
+        f"the same ones in {', '.join(links)}",
+        "Likely it reads the layer's input; or the result of the sum before it is thrown away.",
+    )
+
+
+@check_of("3.1", "each sub-layer's input is added to what it gives")
+def residual_connections(subject: Subject) -> Result:
+    """Other words change what is behind a sub-layer that gives always the same."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    missing = [part.name for part in wiring.parts if not wiring.passes_input(part)]
+    if not missing:
+        return Result()
+    return Result(
+        DIFFERS,
+        "something else behind a sub-layer for other words, though it gives always the same",
+        f"the same behind {', '.join(missing)}",
+        "A residual connection is missing: signals and gradients go through every sub-layer.",
+    )
+
+
+@check_of("3.1", "what each sub-layer gives is carried on to the next layer")
+def carried_on(subject: Subject) -> Result:
+    """By the residual connections: weights of attention and hidden numbers stay as they are."""
+    wiring, layers = wiring_of(subject), subject.config.layers
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    lost = []
+    for part in wiring.parts:
+        if part.kind in ENCODER and part.layer == layers:
+            continue  # the next check's
+        kind = ENCODER_ATTENTION if part.kind in ENCODER else SELF_ATTENTION
+        end = LOGITS if part.layer == layers else wiring.part(kind, part.layer + 1)
+        if not wiring.reaches(part, end):
+            lost.append(part.name)
+    last = wiring.part(ENCODER_ATTENTION, layers)
+    if wiring.part(ENCODER_FFN, layers) and top_layer(subject, 1) == (layers, ENCODER_FFN):
+        lost += [last.name] if last and not wiring.reaches(last, LOGITS) else []
+    if not lost:
+        return Result()
+    return Result(
+        DIFFERS,
+        "a change of what the next layer reads where a sub-layer gives something else",
+        f"none of {', '.join(lost)}",
+        "Likely a residual connection behind it is missing, or adds the layer's input in place of "
+        "its own sub-layer's; or the next layer reads something else.",
+    )
+
+
+def top_layer(subject: Subject, layer: int) -> tuple[int, str]:
+    """The last encoder layer and part that reach the keys of a decoder layer; 0 is none."""
+    wiring = wiring_of(subject)
+    cross = wiring.part(CROSS_ATTENTION, layer)
+    blocked = wiring.cross_attentions_but(layer)
+    reaching = [p for p in wiring.parts if p.kind in ENCODER and wiring.reaches(p, cross, blocked)]
+    last = max(reaching, key=lambda part: (part.layer, part.kind == ENCODER_FFN), default=None)
+    return (last.layer, last.kind) if last else (0, "")
+
+
+@check_of("3.2.3", "every decoder layer reads the encoder's last layer")
+def last_encoder_layer(subject: Subject) -> Result:
+    """Keys change with what its last sub-layer gives; and values, with weights as they are."""
+    wiring, layers = wiring_of(subject), subject.config.layers
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    has_ffn = wiring.part(ENCODER_FFN, layers) is not None and is_in_order(subject)
+    expected = (layers, ENCODER_FFN if has_ffn else ENCODER_ATTENTION)
+    tops = [top_layer(subject, n) for n in range(1, layers + 1)]
+    if not is_in_order(subject):
+        tops, expected = [(top[0], "") for top in tops], (layers, "")
+    wrong = [n for n, top in enumerate(tops, start=1) if top != expected]
+    wanted = "keys and values of each layer that change with what the encoder's last layer gives"
+    if wrong:
+        names = []
+        for n in wrong:
+            number, kind = tops[n - 1]
+            after = " before its feed-forward network" if number == layers else ""
+            read = f"encoder layer {number}{after}" if number else "no encoder layer"
+            names.append(f"decoder layer {n} reads {read}")
+        ladder = len(set(tops)) > 1
+        return Result(
+            DIFFERS,
+            wanted,
+            "; ".join(names),
+            "Each decoder layer has another one of the encoder's; all of the paper's have the last."
+            if ladder
+            else "What the encoder's last layer computes is not what the decoder looks up.",
+        )
+    last = wiring.part(expected[1] or ENCODER_ATTENTION, layers)
+    for n in range(1, layers + 1):
+        is_read = wiring.reaches(wiring.part(CROSS_ATTENTION, n), LOGITS)
+        if is_read and not wiring.reaches(last, LOGITS, wiring.cross_attentions_but(n)):
+            return Result(
+                DIFFERS,
+                wanted,
+                f"keys that change, and values of layer {n} that do not",
+                "Likely values come from elsewhere than keys, such as the embeddings.",
+            )
+    return Result()
+
+
+@check_of("3.1", "the decoder's first self-attention sees the target alone")
+def self_attention_without_source(subject: Subject) -> Result:
+    """Nothing of the encoder reaches it."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    if not is_in_order(subject):
+        return not_checked(f"see '{ORDER}'")
+    first = wiring.part(SELF_ATTENTION, 1)
+    for part in wiring.parts:
+        if part.kind in ENCODER and first and first.name in wiring.reached(part):
+            return Result(
+                DIFFERS,
+                "scores that nothing in the encoder changes",
+                f"others where {part.name} gives something else",
+                "Its input is not the target's embeddings alone.",
+            )
+    return Result()
+
+
+@check_of("3.5", "the order of the target matters")
+def order_of_target(subject: Subject) -> Result:
+    """The last word's score for an earlier one is another where that one stands elsewhere."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    first = wiring.part(SELF_ATTENTION, 1)
+    swapped = subject.target[:1].clone()
+    swapped[:, [1, 2]] = swapped[:, [2, 1]]
+    with traced(wiring.wide) as trace:
+        subject.logits(wiring.source, swapped)
+    for number in first.events if first else ():
+        before = shown_scores(wiring.events[number])[..., -1, :]
+        after = shown_scores(trace.events[number])[..., -1, :]
+        there_and_back = after[..., [0, 2, 1, *range(3, after.size(-1))]]
+        if difference(before, there_and_back) > 10 * ARRIVED:
+            return Result()
+    return Result(
+        ERROR,
+        "other scores in the decoder where two words change places",
+        "the same ones, wherever a word stands",
+        "The decoder does not know where a word stands: it has no positions.",
+    )

@@ -1,0 +1,204 @@
+"""A layer of the file as a function, and the formulas that it may be.
+
+The layer's parameters are told apart by their shape. What has d_ff rows or columns is the
+feed-forward network's; gains of norms are the parameters that are all one, as they are in a new
+model. With the others set to zero a sub-layer gives zero, and what is left is a formula.
+
+Shape letters: B batch, L length, S source, D d_model.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .card import Result, check_of
+from .subject import SAME, AdapterError, Subject, difference, zeroed
+from .trace import Trace, traced
+from .whole_model import in_training
+
+ENCODER_LAYER, DECODER_LAYER = "encoder_layer", "decoder_layer"
+
+
+class Layer:
+    """``encoder_layer`` or ``decoder_layer`` as a function of x [B, L, D], and its parameters.
+
+    Args:
+        subject: defines the function
+        function: its name
+    """
+
+    def __init__(self, subject: Subject, function: str) -> None:
+        self.subject = subject
+        self.function = function
+        self.is_decoder = function == DECODER_LAYER
+        self.sublayers = 3 if self.is_decoder else 2
+        width = subject.config.d_model
+        numbers = torch.Generator().manual_seed(2)
+        self.x = torch.randn(1, 6, width, generator=numbers)
+        self.memory = torch.randn(1, 4, width, generator=numbers)
+        output = self(self.x)
+        if not output.requires_grad:
+            raise AdapterError(
+                f"{function} gave a tensor without gradient: expected no no_grad()", function
+            )
+        every = [p for p in subject.model.parameters() if p.requires_grad]
+        loss = (output * torch.randn(output.shape, generator=numbers)).sum()
+        gradients = torch.autograd.grad(loss, every, allow_unused=True)
+        own = [p for p, g in zip(every, gradients, strict=True) if g is not None]
+        self.gains = [p for p in own if p.dim() == 1 and bool((p == 1).all())]
+        self.ffn = [p for p in own if subject.config.d_ff in p.shape]
+        named = {id(p) for p in (*self.gains, *self.ffn)}
+        self.others = [p for p in own if id(p) not in named]
+
+    def arguments(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What the function gets after the model."""
+        return (x, self.memory) if self.is_decoder else (x,)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[B, L, D] → [B, L, D]."""
+        arguments = self.arguments(x)
+        shape = tuple(x.shape)
+        return self.subject.tensor(self.function, shape, self.subject.model, *arguments)
+
+    def bare(self, x: Tensor) -> Tensor:
+        """With sub-layers that give zero."""
+        with zeroed([*self.others, *self.ffn]), torch.no_grad():
+            return self(x)
+
+    def with_bias(self, x: Tensor, bias: nn.Parameter, values: Tensor) -> Tensor:
+        """With sub-layers that give zero, but for one bias."""
+        with zeroed([*self.others, *self.ffn]), torch.no_grad():
+            bias.copy_(values)
+            return self(x)
+
+    def with_ffn(self, x: Tensor) -> Tensor:
+        """With attention that gives zero, and without the last bias."""
+        with zeroed(self.others), torch.no_grad():
+            return self(x)
+
+    def biases(self) -> list[nn.Parameter]:
+        """Those of d_model numbers."""
+        width = self.subject.config.d_model
+        return [p for p in (*self.others, *self.ffn) if p.shape == (width,)]
+
+    def trace(self, x: Tensor) -> Trace:
+        """Of a run without biases."""
+        biases = [p for p in (*self.others, *self.ffn) if p.dim() == 1]
+        with zeroed(biases), traced() as trace:
+            self(x)
+        return trace
+
+    def in_training(self) -> Trace:
+        """Of a run with dropout 0.5."""
+        return in_training(self.subject, self.function, *self.arguments(self.x))[2]
+
+
+@lru_cache(maxsize=2)
+def layer_of(subject: Subject, function: str) -> Layer:
+    """The layer of the subject's model; one for all checks."""
+    return Layer(subject, function)
+
+
+LayerCheck = Callable[[Layer], Result]
+
+
+def check_of_layers(section: str, title: str) -> Callable[[LayerCheck], LayerCheck]:
+    """Put the function below into the checks of the encoder's layer and of the decoder's."""
+
+    def add(look: LayerCheck) -> LayerCheck:
+        check_of(section, title, ENCODER_LAYER)(
+            lambda subject: look(layer_of(subject, ENCODER_LAYER))
+        )
+        check_of(section, f"decoder: {title}", DECODER_LAYER)(
+            lambda subject: look(layer_of(subject, DECODER_LAYER))
+        )
+        return look
+
+    return add
+
+
+def norm(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """LayerNorm with gain one and bias zero."""
+    return F.layer_norm(x, x.shape[-1:], eps=eps)
+
+
+def is_post_norm(layer: Layer) -> bool:
+    """Whether a layer whose sub-layers give zero is a norm of its input."""
+    return difference(norm(layer.x), norm(layer.bare(layer.x))) < 1e-2 and not is_pre_norm(layer)
+
+
+def is_pre_norm(layer: Layer) -> bool:
+    """Whether a layer whose sub-layers give zero changes nothing."""
+    return difference(layer.x, layer.bare(layer.x)) < SAME
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "ReLU": F.relu,
+    "GELU": F.gelu,
+    "GELU by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "SiLU": F.silu,
+    "leaky ReLU": F.leaky_relu,
+    "tanh": torch.tanh,
+    "no activation": lambda x: x,
+}
+RIGHT = ""
+"""The place of a feed-forward network that reads the last sum, and is added to it."""
+
+
+class Fit(NamedTuple):
+    """How equation 2, or it with another activation, place or norm, fits what the layer gives."""
+
+    misfit: float
+    """in standard deviations"""
+    activation: str
+    place: str
+    rows: float
+    """the variance of a word's numbers after the norm: 1, or that of a sample's deviation"""
+
+
+def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tensor]]:
+    """What the network is added to and what it reads, of x and its norm: the right place first."""
+    if not is_post:
+        return {RIGHT: (x, h), "it reads what is not normed": (x, x)}
+    return {
+        RIGHT: (h, h),
+        "it reads the layer's input": (h, x),
+        "it stands before attention": (x, x),
+        "it is added to the layer's input": (x, h),
+        "it is added to nothing": (torch.zeros_like(x), h),
+        "it is added to twice what it reads": (2 * h, h),
+        "it is added to half of what it reads": (0.5 * h, h),
+    }
+
+
+def fits(layer: Layer) -> Iterable[Fit]:
+    """Equation 2 written out with the layer's own matrices, in all its variants."""
+    c, post = layer.subject.config, is_post_norm(layer)
+    matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
+    biases = [p.detach() for p in layer.ffn if p.dim() == 1] or [torch.zeros(c.d_ff)]
+    shapes = sorted(tuple(m.shape) for m in matrices)
+    known = shapes == sorted([(c.d_ff, c.d_model), (c.d_model, c.d_ff)]) and len(biases) == 1
+    if not known or not (post or is_pre_norm(layer)):
+        return
+    # matrices of nn.Linear are [out, in], others [in, out]
+    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
+    x, seen = layer.x, layer.with_ffn(layer.x)
+    for rows in [1.0] if post else [1.0, 1 - 1 / c.d_model]:
+        h = layer.bare(x) if post else norm(x) * rows**0.5
+        for place, (residual, read) in places(x, h, post).items():
+            for name, activation in ACTIVATIONS.items():
+                for first, second in ((one, two), (two.T, one.T)):
+                    total = residual + activation(read @ first.T + biases[0]) @ second.T
+                    expected = layer.bare(total) if post else total
+                    yield Fit(difference(expected, seen), name, place, rows)
+
+
+@lru_cache(maxsize=2)
+def best_fit(layer: Layer) -> Fit:
+    """The best of all; with no such matrices, or no norm before or after a sum, none fits."""
+    return min(fits(layer), default=Fit(math.inf, "", RIGHT, 1.0))
