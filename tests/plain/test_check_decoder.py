@@ -123,6 +123,10 @@ OF_FUNCTIONS = {
     "loss divided by sentences": ("loss", OVER_WORDS),
     "loss a mean of sentences' means": ("loss", OVER_WORDS),
 }
+SHOWN = {
+    "encoder": "embedding and encoder_layer are the model's own",
+    "decoder": "target_embedding and decoder_layer are the model's own",
+}
 SIDES = {"decoder_layer": "decoder: ", "target_embedding": "target: "}
 
 
@@ -179,3 +183,13 @@ def test_a_card_of_build_and_logits_has_no_other_check() -> None:
     card = check(only(adapter()))
     assert not differing(card), card.text()
     assert {LAST, ADDED, CARRIED, EARLIER, SCALE, LOGITS} <= set(card.titles(PAPER))
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_file_that_shows_something_else_than_its_model_is_found(side: str) -> None:
+    functions = adapter()
+    name = {"encoder": "embedding", "decoder": "target_embedding"}[side]
+    embed = getattr(functions, name)
+    setattr(functions, name, lambda model, ids: embed(model, ids).flip(1))
+    card = check(functions)
+    assert SHOWN[side] in card.titles(DIFFERS), card.text()

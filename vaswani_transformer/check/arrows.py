@@ -1,5 +1,7 @@
 """Checks of Figure 1's arrows, which need only ``build`` and ``logits`` (3.1, 3.2.3, 3.3, 3.5)."""
 
+import torch
+
 from .card import DIFFERS, ERROR, Result, check_of, not_checked
 from .subject import Subject, difference
 from .trace import traced
@@ -13,6 +15,7 @@ from .wiring import (
     ENCODER_FFN,
     LOGITS,
     SELF_ATTENTION,
+    changed,
     shown_scores,
     wiring_of,
 )
@@ -237,3 +240,48 @@ def order_of_target(subject: Subject) -> Result:
         "the same ones, wherever a word stands",
         "The decoder does not know where a word stands: it has no positions.",
     )
+
+
+def shows_the_model(subject: Subject, embedding: str, layer: str, kind: str) -> Result:
+    """Whether the scores of the first layer are the same through the file's two functions."""
+    wiring = wiring_of(subject)
+    if wiring.problem:
+        return not_checked(wiring.problem)
+    part = wiring.part(kind, 1)
+    ids = wiring.source if kind == ENCODER_ATTENTION else wiring.target
+    shape = (*ids.shape, subject.config.d_model)
+    x = subject.tensor(embedding, shape, subject.model, ids)
+    memory = torch.zeros(1, wiring.source.size(1), subject.config.d_model)
+    arguments = (x,) if kind == ENCODER_ATTENTION else (x, memory)
+    with traced(wiring.wide) as trace:
+        subject.tensor(layer, shape, subject.model, *arguments)
+    own = [event for event in trace.events if wiring.kind(event) == kind]
+    events = part.events if part else ()
+    if len(own) == len(events):
+        before = [wiring.events[number] for number in events]
+        if not any(changed(old, new) for old, new in zip(before, own, strict=True)):
+            return Result()
+    return Result(
+        DIFFERS,
+        f"the scores of the model's first layer from {layer} of {embedding}",
+        "other scores",
+        "The file shows something else than what logits computes, or leaves out something between "
+        "the two.",
+    )
+
+
+@check_of("3.1", "embedding and encoder_layer are the model's own", "embedding", "encoder_layer")
+def encoder_functions(subject: Subject) -> Result:
+    """They give the scores that the model has."""
+    return shows_the_model(subject, "embedding", "encoder_layer", ENCODER_ATTENTION)
+
+
+@check_of(
+    "3.1",
+    "target_embedding and decoder_layer are the model's own",
+    "target_embedding",
+    "decoder_layer",
+)
+def decoder_functions(subject: Subject) -> Result:
+    """They give the scores that the model has."""
+    return shows_the_model(subject, "target_embedding", "decoder_layer", SELF_ATTENTION)

@@ -92,35 +92,48 @@ def layouts(length: int, width: int) -> dict[str, Tensor]:
     return found
 
 
+def positions(subject: Subject, function: str) -> Tensor:
+    """What is left of the embedding once the words are taken out of it [L, D]."""
+    factor, matrix, _ = factor_and_rows(subject, function)
+    ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
+    return (embedded(subject, function, ids).detach() - factor * matrix[ids])[0]
+
+
+def layouts_of(subject: Subject, function: str) -> list[str]:
+    """The known sinusoids that the positions are."""
+    seen = positions(subject, function)
+    tables = layouts(*seen.shape)
+    return [name for name in tables if float((tables[name] - seen).abs().max()) < 1e-3]
+
+
 @check_of_embeddings("3.5", "sinusoids have the paper's values")
 def sinusoid_values(subject: Subject, function: str) -> Result:
-    """What is left of the embedding once the words are taken out of it."""
-    factor, matrix, misfit = factor_and_rows(subject, function)
-    if misfit > 1e-2:
+    """By what is left of the embedding once the words are taken out of it."""
+    if factor_and_rows(subject, function)[2] > 1e-2:
         return not_checked(NO_MULTIPLE)
-    ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
-    seen = (embedded(subject, function, ids).detach() - factor * matrix[ids])[0]
     if subject.config.learned_positions:
         return Result()
-    tables = layouts(*seen.shape)
-    away = {name: float((table - seen).abs().max()) for name, table in tables.items()}
-    layout = [name for name in away if away[name] < 1e-3]
-    if PAPERS in layout:
+    names = layouts_of(subject, function)
+    if PAPERS in names:
         return Result()
-    if layout:
-        seen_as = layout[0]
+    expected = "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0"
+    if names and function == "target_embedding" and subject.has("embedding"):
+        of_source = layouts_of(subject, "embedding")
+        if of_source != names:
+            meaning = f"The source's are {of_source[0] if of_source else 'others'}."
+            return Result(DIFFERS, expected, names[0], meaning)
+    if names:
         meaning = "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
-    elif positions_trained(subject, function):
-        seen_as, meaning = "a learned table", "Row (E) of Table 3."
-    else:
-        seen_as = f"values {away[PAPERS]:.2g} away"
-        meaning = "Wavelengths or the order of dimensions are not the paper's."
-    return Result(
-        DIFFERS if seen_as.startswith("values") else ON_PURPOSE,
-        "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0",
-        seen_as,
-        meaning,
-    )
+        return Result(ON_PURPOSE, expected, names[0], meaning)
+    if positions_trained(subject, function):
+        return Result(ON_PURPOSE, expected, "a learned table", "Row (E) of Table 3.")
+    seen = positions(subject, function)
+    if seen.abs().max() < 1e-3:
+        meaning = "The embedding has no positions."
+        return Result(DIFFERS, expected, "nothing beside the words", meaning)
+    away = float((layouts(*seen.shape)[PAPERS] - seen).abs().max())
+    meaning = "Wavelengths, the order of dimensions or the first position are not the paper's."
+    return Result(DIFFERS, expected, f"values {away:.2g} away", meaning)
 
 
 def positions_trained(subject: Subject, function: str) -> bool:

@@ -82,7 +82,7 @@ class Config:
         AdapterError: a size with which no model can be made and looked at.
         """
         least = {"layers": 1, "d_model": 2, "d_ff": 1, "heads": 1, "vocabulary": 12}
-        least |= {"max_length": 8, "pad": 0, "start": 0, "end": 0}
+        least |= {"max_length": 48, "pad": 0, "start": 0, "end": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
             if not isinstance(value, int) or value < smallest:
