@@ -1,0 +1,157 @@
+"""The same model written in other ways: the card has nothing to say of any.
+
+Shape letters: B batch, L length, H heads, K d_k.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.plain import student
+from vaswani_transformer.check import check
+from vaswani_transformer.check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE
+
+Forward = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def projected(self: Any, x: Tensor, keys: Tensor, values: Tensor) -> list[Tensor]:
+    """Queries, keys and values: [B, H, L, K]."""
+    return [self.split(self.q(x)), self.split(self.k(keys)), self.split(self.v(values))]
+
+
+def fused(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """One kernel of torch's."""
+    y = F.scaled_dot_product_attention(*projected(self, x, keys, values), attn_mask=mask)
+    return self.out(y.transpose(1, 2).flatten(2))
+
+
+def one_head_after_another(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """A softmax for each head."""
+    heads = []
+    for q, k, v in zip(*(p.unbind(1) for p in projected(self, x, keys, values)), strict=True):
+        scores = torch.bmm(q, k.transpose(1, 2)) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores + torch.where(mask[:, 0], 0.0, -1e9)
+        heads.append(torch.softmax(scores, dim=-1) @ v)
+    return self.out(torch.cat(heads, dim=-1))
+
+
+def by_einsum(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """Heads stay behind the length; scores are scaled in place."""
+    q, k, v = (p.transpose(1, 2) for p in projected(self, x, keys, values))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    scores *= q.size(-1) ** -0.5
+    if mask is not None:
+        scores.masked_fill_(mask.logical_not(), -1e9)
+    return self.out(torch.einsum("bhqk,bkhd->bqhd", F.softmax(scores, -1), v).flatten(2))
+
+
+def both_scaled(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """Queries and keys by the fourth root, sentences and heads in one dimension."""
+    root = torch.tensor(self.q.out_features / self.heads) ** 0.25
+    q, k, v = (p.flatten(0, 1) for p in projected(self, x, keys, values))
+    scores = torch.bmm(q / root, (k / root).transpose(1, 2)).unflatten(0, (-1, self.heads))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    heads = scores.softmax(-1) @ v.unflatten(0, (-1, self.heads))
+    return self.out(heads.transpose(1, 2).reshape(*x.shape[:2], -1))
+
+
+def of_torchs_function(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """Sequence first, with weights that are returned; masks are True where they hide."""
+    hidden = None
+    if mask is not None:
+        size = (x.size(0), self.heads, x.size(1), keys.size(1))
+        hidden = mask.logical_not().expand(size).flatten(0, 1)
+    y, _ = F.multi_head_attention_forward(
+        *(each.transpose(0, 1) for each in (x, keys, values)),
+        embed_dim_to_check=x.size(-1),
+        num_heads=self.heads,
+        in_proj_weight=None,
+        in_proj_bias=torch.cat([self.q.bias, self.k.bias, self.v.bias]),
+        bias_k=None,
+        bias_v=None,
+        add_zero_attn=False,
+        dropout_p=0.0,
+        out_proj_weight=self.out.weight,
+        out_proj_bias=self.out.bias,
+        need_weights=True,
+        attn_mask=hidden,
+        use_separate_proj_weight=True,
+        q_proj_weight=self.q.weight,
+        k_proj_weight=self.k.weight,
+        v_proj_weight=self.v.weight,
+    )
+    return y.transpose(0, 1)
+
+
+ATTENTIONS: dict[str, Forward] = {
+    "one kernel": fused,
+    "one head after another": one_head_after_another,
+    "einsum": by_einsum,
+    "both scaled": both_scaled,
+    "torch's function": of_torchs_function,
+}
+
+
+def quiet(adapter: Any) -> None:
+    card = check(adapter)
+    assert not card.titles(DIFFERS, ON_PURPOSE, ERROR), card.text()
+    unchecked = card.titles(NOT_CHECKED)
+    assert all(card[title].meaning == "define translate" for title in unchecked), card.text()
+
+
+@pytest.mark.parametrize("style", ATTENTIONS)
+def test_attention_in_other_words(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(student.MultiHead, "forward", ATTENTIONS[style])
+    quiet(student.adapter())
+
+
+def convolutions(self: Any, x: Tensor) -> Tensor:
+    """Of width one, over the length in the last dimension."""
+    hidden = F.conv1d(x.transpose(1, 2), self.first.weight[..., None], self.first.bias)
+    hidden = F.relu(hidden, inplace=True)
+    return F.conv1d(hidden, self.second.weight[..., None], self.second.bias).transpose(1, 2)
+
+
+def matmul(self: Any, x: Tensor) -> Tensor:
+    """Of parameters."""
+    hidden = x.matmul(self.first.weight.T).add_(self.first.bias).clamp_(min=0)
+    return hidden.matmul(self.second.weight.T) + self.second.bias
+
+
+FEED_FORWARDS: dict[str, Any] = {"convolutions": convolutions, "matmul": matmul}
+
+
+@pytest.mark.parametrize("style", FEED_FORWARDS)
+def test_the_feed_forward_network_in_other_words(
+    style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(student.FeedForward, "forward", FEED_FORWARDS[style])
+    quiet(student.adapter())
+
+
+class WrittenNorm(nn.Module):
+    """LayerNorm, written out."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, L, D] → the same."""
+        centred = x - x.mean(-1, keepdim=True)
+        variance = centred.pow(2).mean(-1, keepdim=True)
+        return self.weight * centred * torch.rsqrt(variance + self.eps) + self.bias
+
+
+def test_a_norm_in_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(student.nn, "LayerNorm", WrittenNorm)
+    quiet(student.adapter())
