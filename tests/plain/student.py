@@ -27,6 +27,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def attention_over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """With the softmax over another dimension."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    return scores.softmax(-2) @ v
+
+
+def attention_masked_late(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """With the mask behind the softmax."""
+    weights = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(-1)
+    return (weights if mask is None else weights * mask) @ v
+
+
 class Faulty(nn.Module):
     """A part that knows the faults that were switched on."""
 
@@ -62,7 +76,10 @@ class MultiHead(Faulty):
         if self.has("one head sees the future") and mask is not None and mask.size(-2) > 1:
             mask = mask.expand(-1, self.heads, -1, -1).clone()
             mask[:, -1] = True
-        heads = attention(q, k, v, mask)
+        function = attention_over_queries if self.has("softmax over queries") else attention
+        if self.has("mask behind the softmax"):
+            function = attention_masked_late
+        heads = function(q, k, v, mask)
         if self.has("heads joined wrongly"):
             return self.out(heads.reshape(*x.shape[:2], -1))
         return self.out(heads.transpose(1, 2).flatten(2))
@@ -114,6 +131,8 @@ class EncoderLayer(Faulty):
         q = k = v = x0
         if self.has("encoder: queries normed, keys not"):
             q = self.r1.norm(x0)
+        if self.has("encoder: values normed, keys not"):
+            v = F.layer_norm(x0, x0.shape[-1:])
         if self.has("encoder: keys normed, queries not"):
             k = v = F.layer_norm(x0, x0.shape[-1:])
         y = self.attention(q, k, v, mask)
@@ -141,6 +160,12 @@ class DecoderLayer(Faulty):
         self.r2 = AddAndNorm(c, faults)
         self.ffn = FeedForward(c)
         self.r3 = AddAndNorm(c, faults)
+        self.values: Tensor | None = None
+        if self.has("one norm for all three sums"):
+            self.r2 = self.r3 = self.r1
+        if self.has("decoder: ε of torch"):
+            for each in (self.r1, self.r2, self.r3):
+                each.norm.eps = 1e-5
 
     def forward(self, x0: Tensor, memory: Tensor, mask: Tensor | None, pads: Any) -> Tensor:
         if self.has("cross-attention before self-attention"):
@@ -156,6 +181,8 @@ class DecoderLayer(Faulty):
         x1 = self.self_attention(x0, mask)
         x2 = self.cross_attention(x0, x1, memory, pads)
         y = self.ffn(self.input_of_ffn(x0, x1, x2))
+        if self.has("decoder: GELU"):
+            y = self.ffn.second(F.gelu(self.ffn.first(x2)))
         if self.has("residual of feed-forward missing"):
             return self.r3.norm(self.r3.dropout(y))
         if self.has("residual of feed-forward from the layer's input"):
@@ -184,11 +211,20 @@ class DecoderLayer(Faulty):
         keys = (
             F.layer_norm(memory, memory.shape[-1:]) if self.has("memory normed again") else memory
         )
-        y = self.cross(queries, keys, memory if keys is memory else keys, pads)
+        values = keys
+        if self.has("memory normed again for values"):
+            values = F.layer_norm(memory, memory.shape[-1:])
+        if self.has("causal mask in cross-attention"):
+            pads = torch.ones(x0.size(1), memory.size(1), dtype=torch.bool).tril(2)[None, None]
+        y = self.cross(queries, keys, values if self.values is None else self.values, pads)
         if self.has("residual of cross-attention missing"):
             return self.r2.norm(self.r2.dropout(y))
         if self.has("residual of cross-attention from the layer's input"):
             return self.r2(x0, y)
+        if self.has("layer's input in each sum"):
+            return self.r2(x1 + x0, y)
+        if self.has("dropout of cross-attention missing"):
+            return self.r2.norm(x1 + y)
         if self.has("residual of cross-attention twice"):
             return self.r2(x1 + x1, y)
         if self.has("residual of cross-attention halved"):
@@ -307,6 +343,12 @@ class Student(Faulty):
         for number, layer in enumerate(self.decoder):
             if number == 1 and self.has("decoder: second layer reads the embeddings"):
                 x = embedded
+            if self.has("values of cross-attention from the embeddings"):
+                layer.values = outputs[0]
+            if number == 1 and self.has("second layer sees the future"):
+                mask = None
+            if number == 1 and self.has("second layer sees three words"):
+                mask = mask.triu(-2)
             cross_pads = None if self.has("padding seen by cross-attention") else pads
             x = layer(x, self.memory(outputs, number), mask, cross_pads)
         if self.has("dropout in evaluation"):

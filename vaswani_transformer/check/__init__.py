@@ -17,7 +17,8 @@ In the order in which to read it:
     output.py        the last norms, gradients, and the factor of logits
     embeddings.py    3.4, 3.5: of the source and of the target
     layer.py         a layer as a function, and the formulas that it may be
-    first_layer.py   3.1, 3.2, 3.3: the first layer of each stack
+    first_layer.py   3.1: the sums and norms of the first layer of each stack
+    sublayers.py     3.2, 3.3: its attention and feed-forward network
     attention.py     3.2.1
     training.py      5.3, 5.4: learning rate, optimizer, loss
     searching.py     6.1: beam search, of a model that learns three sentences first
@@ -35,6 +36,7 @@ from . import (  # noqa: F401 (each adds its checks)
     output,
     scores,
     searching,
+    sublayers,
     training,
     whole_model,
 )

@@ -16,6 +16,7 @@ from .trace import traced
 
 SOURCE, TARGET = 29, 24
 """lengths, if the model takes them: a mask that shows a window of fewer words is seen"""
+ONES = torch.ones(1, 1)
 EARLIER = "a target word sees itself and all words before it"
 
 
@@ -37,6 +38,7 @@ class Masks:
         ]
         with zeroed(matrices), traced() as trace:
             subject.logits(source, target)
+        self.sums = torch.cat([weights.sum(-1).flatten() for weights in trace.softmaxes or [ONES]])
         self.encoder = least(trace.softmaxes, s, s)
         self.decoder = least(trace.softmaxes, t, t)
         self.cross = least(trace.softmaxes, t, s)
@@ -60,6 +62,22 @@ def hidden_words(subject: Subject) -> Tensor:
     if weights is None:
         return torch.zeros(1, 1, dtype=torch.bool)
     return weights.lt(1e-6).tril()
+
+
+@check_of("3.2.1", "every softmax of the model is over keys")
+def over_keys(subject: Subject) -> Result:
+    """Weights of each query sum to one, whatever ``attention`` of the file does."""
+    masks = masks_of(subject)
+    if masks.decoder is None:
+        return not_checked("no softmax of torch's over the target was seen")
+    if float((masks.sums - 1).abs().max()) < 1e-3:
+        return Result()
+    return Result(
+        DIFFERS,
+        "weights of a query that sum to 1",
+        f"sums from {float(masks.sums.min()):.3g} to {float(masks.sums.max()):.3g}",
+        "Likely the softmax is over queries or heads.",
+    )
 
 
 @check_of("3.2.3", EARLIER)
