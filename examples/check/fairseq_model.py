@@ -29,6 +29,7 @@ if OURS:
     from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
     from transformer_plugin.generator import VaswaniSequenceGenerator
     from transformer_plugin.lr_schedule import VaswaniInverseSqrt
+    from vaswani_transformer.attention import causal_mask
     from vaswani_transformer.fast.attention import fused_attention
 
 CONFIG = Config(start=2)
@@ -86,11 +87,30 @@ def embedding(model, ids):
     return model.encoder.forward_embedding(ids)[0]
 
 
+def target_embedding(model, ids):
+    """Of the decoder; fairseq's has no function for it."""
+    decoder = model.decoder
+    if OURS:
+        return decoder.embedding(ids)
+    words = decoder.embed_scale * decoder.embed_tokens(ids)
+    return decoder.dropout_module(words + decoder.embed_positions(ids))
+
+
 def encoder_layer(model, x):
     """Of fairseq's, sequence first."""
     if OURS:
         return model.encoder.layers[0](x, None)
     return model.encoder.layers[0](x.transpose(0, 1), None).transpose(0, 1)
+
+
+def decoder_layer(model, x, memory):
+    """Of fairseq's, sequence first, with a mask of minus infinities."""
+    layer = model.decoder.layers[0]
+    if OURS:
+        return layer(x, causal_mask(x.size(1)), memory, None)
+    x, memory = x.transpose(0, 1), memory.transpose(0, 1)
+    mask = model.decoder.buffered_future_mask(x)
+    return layer(x, memory, self_attn_mask=mask)[0].transpose(0, 1)
 
 
 if OURS:  # fairseq has it inside of its MultiheadAttention

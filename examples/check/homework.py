@@ -99,9 +99,18 @@ def embedding(model, ids):
     return model.embed(ids)
 
 
+target_embedding = embedding
+
+
 def encoder_layer(model, x):
     """Without a mask."""
     return model.encoder[0](x, (None, None))
+
+
+def decoder_layer(model, x, memory):
+    """With the causal mask."""
+    earlier = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
+    return model.decoder[0](x, (None, earlier), (memory, None))
 
 
 def loss(logits, target):

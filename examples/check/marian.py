@@ -60,6 +60,14 @@ def encoder_layer(model, x):
     return found[0] if isinstance(found, tuple) else found
 
 
+def target_embedding(model, ids):
+    """As MarianDecoder.forward adds them up."""
+    decoder = model.get_decoder()
+    words = decoder.embed_tokens(ids) * decoder.embed_scale
+    found = words + decoder.embed_positions(ids.shape)
+    return torch.nn.functional.dropout(found, decoder.dropout, decoder.training)
+
+
 def translate(model, source):
     """Its beam search; it has no length penalty of GNMT's form."""
     return model.generate(

@@ -66,9 +66,20 @@ def embedding(model, ids):
     return model.embed(model.source, ids)
 
 
+def target_embedding(model, ids):
+    """Of the target."""
+    return model.embed(model.target, ids)
+
+
 def encoder_layer(model, x):
     """The first of six, or of config.layers."""
     return model.transformer.encoder.layers[0](x)
+
+
+def decoder_layer(model, x, memory):
+    """The first of the decoder's, with its causal mask."""
+    later = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
+    return model.transformer.decoder.layers[0](x, memory, tgt_mask=later)
 
 
 def attention(q, k, v, mask):

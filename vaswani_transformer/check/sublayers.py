@@ -44,7 +44,7 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
     """
     flat = [p for p in layer.others if p.dim() == 1]
     before = layer.memory
-    with zeroed([*layer.ffn, *flat]), torch.no_grad():
+    with zeroed([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
         with traced(replay=weights):
             once = layer(layer.x)
         layer.memory = memory * before

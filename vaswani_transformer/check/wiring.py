@@ -61,6 +61,9 @@ class Wiring:
         self.events, _ = self.run()
         self.problem = ""
         self.parts = self.find_parts()
+        shapes = [event.result.shape for event in self.events]
+        if not self.problem and shapes != [event.result.shape for event in self.baseline()[0]]:
+            self.problem = "two runs of the model have different softmaxes"
 
     def run(self, replay: list[Tensor] | None = None) -> tuple[list[Event], Tensor]:
         """The events of one sentence and its logits; with what the events are to give, if given."""
