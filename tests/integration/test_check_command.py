@@ -64,19 +64,44 @@ def test_a_file_that_fails_is_one_sentence_with_the_functions_name(
     assert cli("check").code == 1
 
 
+def test_what_a_file_prints_is_not_part_of_its_card(cli: Any, tmp_path: Path) -> None:
+    chatty = tmp_path / "chatty.py"
+    text = FILE.format("print('shapes:', source.shape); return right(model, source, target)")
+    chatty.write_text(f"print('loading'){text}", encoding="utf-8")
+    done = cli("check", str(chatty), "--json")
+    card = json.loads(done.out)
+    assert card["counts"]["error"] == 0
+    assert card["not_looked_at"][-1] == "averaged checkpoints"
+    assert "loading" in done.err
+    assert "shapes:" in done.err
+
+
+@pytest.mark.parametrize("where", ["on import", "in a function"])
+def test_a_file_that_exits_has_failed(where: str, cli: Any, tmp_path: Path) -> None:
+    ends = "import sys; sys.exit(0)"
+    text = ends if where == "on import" else FILE.format(ends)
+    (tmp_path / "ends.py").write_text(text, encoding="utf-8")
+    done = cli("check", str(tmp_path / "ends.py"))
+    assert (done.code, done.out) == (1, "")
+    assert "raised SystemExit" in done.err
+
+
 def test_the_homeworks_card_is_the_one_of_the_page() -> None:
     """docs/check.md gives the answers."""
     card = check(EXAMPLES / "homework.py")
     assert card.titles(ERROR) == ["source padding changes nothing"]
     assert card.titles(DIFFERS) == [
         "embeddings are multiplied by √d_model",
+        "target: embeddings are multiplied by √d_model",
         "sinusoids have the paper's values",
+        "target: sinusoids have the paper's values",
         "Adam has β = (0.9, 0.98) and ε = 1e-9",
         "dropout is in the paper's places",
         "dropout is on the sum of embedding and position",
+        "target: dropout is on the sum of embedding and position",
         "the loss is label-smoothed cross entropy",
     ]
-    assert len(card.titles(ON_PURPOSE)) == 3
+    assert len(card.titles(ON_PURPOSE)) == 4
 
 
 def test_torchs_transformer_differs_only_in_its_training_and_on_purpose() -> None:
