@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +26,12 @@ from vaswani_transformer.check.card import (
     CHECKS,
     DIFFERS,
     ERROR,
+    NEVER,
     NOT_CHECKED,
     ON_PURPOSE,
     PAPER,
 )
-from vaswani_transformer.check.subject import load
+from vaswani_transformer.check.subject import OPTIONAL, load
 from vaswani_transformer.check.whole_model import expected_parameters
 
 OURS = load(Path(template_text.__code__.co_filename).with_name("template.py"))
@@ -572,6 +573,17 @@ def test_what_is_not_defined_is_not_checked_and_named() -> None:
     assert not differing(card)
     assert card["scores are divided by √d_k"].meaning == "define attention"
     assert card.count(PAPER) == sum(not each.needs for each in CHECKS)
+
+
+def test_the_page_names_all_functions_and_sizes() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
+    assert f": {len(CHECKS)} checks, by section" in page
+    for function in ("build", "logits", *OPTIONAL):
+        assert f"| `{function}(" in page
+    for field in fields(Config):
+        assert f"`{field.name}`" in page
+    for what in NEVER:
+        assert what in " ".join(page.split())
 
 
 # ---- bad input -----------------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from tests.plain import student
 from tests.plain.student import CONFIG, adapter
-from vaswani_transformer.check import AdapterError, Card, check
+from vaswani_transformer.check import AdapterError, Card, check, searching
 from vaswani_transformer.check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE, PAPER
 
 ADDED = "each sub-layer's input is added to what it gives"
@@ -226,3 +228,66 @@ def test_a_file_that_shows_something_else_than_its_model_is_found(side: str) -> 
     setattr(functions, name, lambda model, ids: embed(model, ids).flip(1))
     card = check(functions)
     assert SHOWN[side] in card.titles(DIFFERS), card.text()
+
+
+# ---- explanations --------------------------------------------------------------------------------
+
+RELU = "between its matrices is a ReLU"
+EQUIVARIANT = "words know their order only through positions"
+
+
+@pytest.mark.parametrize(
+    "fault", ["encoder: feed-forward first", "encoder: feed-forward reads the layer's input"]
+)
+def test_a_network_in_another_place_still_has_its_relu(fault: str) -> None:
+    card = check(only(adapter(fault), "encoder_layer"))
+    assert card[RELU].status == PAPER
+    place = "stands before attention" if "first" in fault else "reads the layer's input"
+    assert card[PLACE].seen == f"it {place}"
+
+
+def test_rotary_positions_are_not_taken_for_heads_split_wrongly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attention = student.attention
+
+    def rotated(x: Tensor) -> Tensor:
+        angles = torch.arange(x.size(-2))[:, None] / 10 ** torch.arange(x.size(-1) // 2)
+        first, second = x.chunk(2, dim=-1)
+        cosine, sine = angles.cos(), angles.sin()
+        return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
+
+    def rotary(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return attention(rotated(q), rotated(k), v, mask)
+
+    monkeypatch.setattr(student, "attention", rotary)
+    card = check(only(adapter(), "encoder_layer"))
+    assert differing(card) == [EQUIVARIANT], card.text()
+    assert card[EQUIVARIANT].meaning.startswith("Likely positions within attention, such as rotary")
+    assert card[JOINED].status == PAPER
+
+
+def test_heads_joined_wrongly_are_named_before_their_consequences() -> None:
+    card = check(only(adapter("heads joined wrongly"), "encoder_layer"))
+    assert differing(card)[0] == JOINED, card.text()
+    assert "3.2.2" in card[EQUIVARIANT].meaning
+
+
+def test_a_last_row_that_is_blind_is_no_matter_of_padding() -> None:
+    card = check(only(adapter("mask hides the last row's own word")))
+    assert differing(card) == [EARLIER], card.text()
+    assert card["target padding changes nothing"].meaning == f"see '{EARLIER}'"
+    assert card[EARLIER].meaning.startswith("The last row does not see itself")
+
+
+def test_multiplied_logits_are_named_where_a_model_does_not_learn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(searching, "UPDATES", 0)
+    functions = adapter("logits multiplied")
+    functions.translate = lambda model, source: source.tolist()
+    card = check(only(functions, "translate"))
+    penalty = card["beam search divides log P by ((5 + length) / 6)^0.6"]
+    assert penalty.status == NOT_CHECKED
+    assert penalty.meaning.endswith("its logits are multiplied by 5.66, see 3.4")
+    assert card[LOGITS].seen == "times 5.66 = √d_model"
