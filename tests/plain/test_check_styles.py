@@ -5,6 +5,7 @@ Shape letters: B batch, L length, H heads, K d_k.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,12 +91,29 @@ def of_torchs_function(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask:
     return y.transpose(0, 1)
 
 
+def heads_in_the_batch(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+    """Scaled queries are cut and put behind one another."""
+
+    def stacked(y: Tensor) -> Tensor:
+        return torch.cat(y.chunk(self.heads, dim=-1), dim=0)
+
+    q = stacked(self.q(x) * (self.q.out_features // self.heads) ** -0.5)
+    scores = q @ stacked(self.k(keys)).mT
+    if mask is not None:
+        shape = (self.heads, x.size(0), x.size(1), keys.size(1))
+        hidden = mask[:, 0].logical_not().expand(shape).flatten(0, 1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    heads = torch.softmax(scores, -1) @ stacked(self.v(values))
+    return self.out(torch.cat(heads.chunk(self.heads, dim=0), dim=-1))
+
+
 ATTENTIONS: dict[str, Forward] = {
     "one kernel": fused,
     "one head after another": one_head_after_another,
     "einsum": by_einsum,
     "both scaled": both_scaled,
     "torch's function": of_torchs_function,
+    "heads in the batch": heads_in_the_batch,
 }
 
 
@@ -155,3 +173,18 @@ class WrittenNorm(nn.Module):
 def test_a_norm_in_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(student.nn, "LayerNorm", WrittenNorm)
     quiet(student.adapter())
+
+
+def test_log_probabilities_in_place_of_logits() -> None:
+    functions = student.adapter()
+    logits = functions.logits
+    functions.logits = lambda *arguments: logits(*arguments).log_softmax(-1)
+    quiet(functions)
+
+
+@pytest.mark.slow
+def test_the_base_models_sizes() -> None:
+    sizes = {"layers": 6, "d_model": 512, "d_ff": 2048, "heads": 8, "vocabulary": 1000}
+    functions = student.adapter()
+    functions.CONFIG = replace(functions.CONFIG, **sizes)
+    quiet(functions)

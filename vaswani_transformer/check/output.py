@@ -53,19 +53,20 @@ def all_have_gradients(subject: Subject) -> Result:
 def last_rows(subject: Subject) -> Tensor | None:
     """What the output matrix is multiplied by [T, D]: the gradient of its row for one word.
 
-    The word is neither in the source nor in the target: so no other use of the row has a part.
+    The word is neither in the source nor in the target: so no other use of the row has a part. It
+    is the gradient of a difference of two words' logits, which the sum of a softmax has no part in.
     """
     c = subject.config
     source, target = subject.source[:1], subject.target[:1]
     used = {*source.flatten().tolist(), *target.flatten().tolist(), c.pad, c.start, c.end}
-    word = min(set(range(c.vocabulary)) - used)
+    word, other = sorted(set(range(c.vocabulary)) - used)[:2]
     logits = subject.logits(source, target)
     for matrix in subject.model.parameters():
         shape = tuple(matrix.shape)
         if shape not in ((c.vocabulary, c.d_model), (c.d_model, c.vocabulary)):
             continue
         rows = []
-        for row in logits[0, :, word]:
+        for row in logits[0, :, word] - logits[0, :, other]:
             gradient = torch.autograd.grad(row, matrix, retain_graph=True, allow_unused=True)[0]
             if gradient is None:
                 break

@@ -15,8 +15,9 @@ from .subject import Subject
 from .trace import SOFTMAX, traced
 from .wiring import HIDDEN
 
-COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view")
+COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
 TIMES = ("mul", "mul_", "div", "div_")
+JOINS = ("cat", "stack", "add", "add_", "sub", "sub_")
 
 
 class Product(NamedTuple):
@@ -71,21 +72,27 @@ class Scales(TorchDispatchMode):
     def factor_of_result(self, name: str, args: Any) -> float | None:
         """Nothing for an operation whose result begins anew."""
         if name in COPIES:
-            return self.factors.get(place(args[0]))
+            return self.factor(args[0])
+        if name in JOINS:
+            parts = args[0] if isinstance(args[0], (list, tuple)) else args[:2]
+            factors = {self.factor(part) for part in parts if isinstance(part, Tensor)}
+            return factors.pop() if len(factors) == 1 else None
         if name not in TIMES:
             return None
-        numbers, by = args[0], args[1]
-        if single_number(numbers) is not None and name.startswith("mul"):
-            numbers, by = by, numbers
-        times = single_number(by)
-        if times is None or not isinstance(numbers, Tensor) or numbers.numel() == 1:
-            return None
-        before = self.factors.get(place(numbers), 1.0)
-        return before * times if name.startswith("mul") else before / times
+        factors_of_both = []
+        for each in args[:2]:
+            number = single_number(each)
+            factors_of_both.append(self.factor(each) if number is None else number)
+        numbers, by = factors_of_both
+        return numbers * by if name.startswith("mul") else numbers / by
+
+    def factor(self, tensor: Tensor) -> float:
+        """By what a tensor was multiplied since the last operation that began anew."""
+        return self.factors.get(place(tensor), 1.0)
 
     def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> None:
         """Keep a product."""
-        factor = self.factors.get(place(a), 1.0) * self.factors.get(place(b), 1.0)
+        factor = self.factor(a) * self.factor(b)
         self.products.append(Product(numbers, factor, a.size(-1)))
 
     def softmax(self, scores: Tensor) -> None:

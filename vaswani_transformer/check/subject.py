@@ -81,7 +81,7 @@ class Config:
         """Raises:
         AdapterError: a size with which no model can be made and looked at.
         """
-        least = {"layers": 1, "d_model": 2, "d_ff": 1, "heads": 1, "vocabulary": 12}
+        least = {"layers": 1, "d_model": 2, "d_ff": 1, "heads": 1, "vocabulary": 18}
         least |= {"max_length": 48, "pad": 0, "start": 0, "end": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
