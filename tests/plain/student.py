@@ -388,6 +388,8 @@ def adapter(*faults: str) -> SimpleNamespace:
         right = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         others = (log_probs.sum(-1) - right) * 0.1 / (logits.size(-1) - 1)
         real = target.ne(CONFIG.pad)
+        if "ends of sentences left out of the loss" in faults:
+            real = real & target.ne(CONFIG.end)
         each = -(0.9 * right + others) * real
         if "loss divided by sentences" in faults:
             return each.sum() / len(target)
@@ -397,7 +399,10 @@ def adapter(*faults: str) -> SimpleNamespace:
 
     def training_loss(model: Any, source: Tensor, target: Tensor) -> Tensor:
         start = target.new_full((len(target), 1), CONFIG.start)
-        return loss(model(source, torch.cat([start, target[:, :-1]], dim=1)), target)
+        each = loss(model(source, torch.cat([start, target[:, :-1]], dim=1)), target)
+        if "training loss divided by sentences" in faults:
+            return each * target.ne(CONFIG.pad).sum() / len(target)
+        return each
 
     def learning_rate(step: int) -> float:
         return float(512**-0.5 * min(step**-0.5, step * 4000**-1.5))

@@ -147,6 +147,11 @@ OF_FUNCTIONS = {
     ),
     "loss divided by sentences": ("loss", OVER_WORDS),
     "loss a mean of sentences' means": ("loss", OVER_WORDS),
+    "ends of sentences left out of the loss": ("loss", OVER_WORDS),
+    "training loss divided by sentences": (
+        "training_loss",
+        "training_loss is a sum or a mean over words",
+    ),
 }
 SHOWN = {
     "encoder": "embedding and encoder_layer are the model's own",
@@ -158,7 +163,7 @@ SIDES = {"decoder_layer": "decoder: ", "target_embedding": "target: "}
 @pytest.mark.parametrize("fault", OF_FUNCTIONS)
 def test_a_function_shows_a_fault(fault: str) -> None:
     function, title = OF_FUNCTIONS[fault]
-    card = check(only(adapter(fault), "embedding", function))
+    card = check(only(adapter(fault), "embedding", "loss", function))
     assert SIDES.get(function, "") + title in differing(card), card.text()
 
 

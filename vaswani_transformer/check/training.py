@@ -104,6 +104,9 @@ def optimized_parameters(subject: Subject) -> Result:
 
 # ---- 5.4 Label smoothing, 3.1 The target shifted right -------------------------------------------
 
+OVER_WORDS = "the loss is a sum or a mean over words"
+UNEVEN = "A word weighs more in a batch of short sentences, or in a short sentence."
+
 
 class LossOfLogits:
     """The gradient of ``loss``: a multiple of probabilities minus the target's distribution.
@@ -115,7 +118,8 @@ class LossOfLogits:
     def __init__(self, subject: Subject) -> None:
         c = subject.config
         self.target = subject.words(2, 5, seed=5)
-        self.target[1, 3:] = c.pad
+        self.target[0, -1] = c.end
+        self.target[1, 2:] = torch.tensor([c.end, c.pad, c.pad])
         self.real = self.target.ne(c.pad)
         numbers = torch.Generator().manual_seed(6)
         first, second = (torch.randn(2, 5, c.vocabulary, generator=numbers) for _ in range(2))
@@ -125,6 +129,7 @@ class LossOfLogits:
         change, by = gradient[self.real] - other[self.real], p - p_other
         multiples = (change * by).sum(-1) / (by * by).sum(-1)  # [N]
         self.multiples = multiples
+        self.left_out = int((multiples.abs() < 1e-6 * multiples.abs().max()).sum())
         self.multiple = float(multiples.mean())
         self.misfit = float((change - multiples[:, None] * by).norm() / change.norm())
         self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
@@ -150,6 +155,8 @@ class LossOfLogits:
 def smoothed(subject: Subject) -> Result:
     """1 - ε on the right class, ε / (V - 1) on each other."""
     loss, epsilon = LossOfLogits(subject), subject.config.label_smoothing
+    if loss.left_out:
+        return not_checked(f"see '{OVER_WORDS}'")
     if loss.misfit > 1e-3:
         return Result(
             DIFFERS,
@@ -198,7 +205,7 @@ def loss_without_padding(subject: Subject) -> Result:
             f"up to {loss.of_pads:.0%} of the greatest elsewhere",
             "Pads are learned as if they were words, and flatter the loss.",
         )
-    if abs(loss.multiple * places - 1) < 1e-3:
+    if loss.misfit < 1e-3 and abs(loss.multiple * places - 1) < 1e-3 and not loss.left_out:
         return Result(
             DIFFERS,
             f"a sum, or a mean over {real} words",
@@ -208,61 +215,109 @@ def loss_without_padding(subject: Subject) -> Result:
     return Result()
 
 
-@check_of("5.4", "the loss is a sum or a mean over words", "loss")
+@check_of("5.4", OVER_WORDS, "loss")
 def loss_over_words(subject: Subject) -> Result:
-    """Each word has the same part in it, whatever sentence it is of."""
+    """Each word and each end has the same part in it, whatever sentence it is of."""
     loss = LossOfLogits(subject)
     if loss.misfit > 1e-3:
         return not_checked("the loss is no cross entropy of the softmax")
-    sentences, length = loss.target.shape
-    expected = f"a sum, or a mean over {int(loss.real.sum())} words"
-    meaning = "A word weighs more in a batch of short sentences, or in a short sentence."
+    (sentences, length), words = loss.target.shape, int(loss.real.sum())
+    expected = f"a sum, or a mean over {words} words"
+    if loss.left_out:
+        seen = f"{loss.left_out} of {words} without a gradient"
+        return Result(DIFFERS, expected, seen, "Likely the ends of sentences are left out.")
     if float((loss.multiples / loss.multiple - 1).abs().max()) > 1e-3:
         seen = "words of a short sentence that weigh more than those of a long one"
-        return Result(DIFFERS, expected, seen, f"{meaning} Likely it is a mean of means.")
-    by = {sentences: f"{sentences} sentences", length: f"the {length} words of the longest one"}
-    for divisor, what in by.items():
-        if abs(loss.multiple * divisor - 1) < 1e-3:
-            return Result(DIFFERS, expected, f"a sum divided by {what}", meaning)
-    return Result()
+        return Result(DIFFERS, expected, seen, f"{UNEVEN} Likely it is a mean of means.")
+    return divided(1 / loss.multiple, expected, words, sentences, length)
+
+
+def divided(by: float, expected: str, words: int, sentences: int, length: int) -> Result:
+    """As in the paper if a sum is divided by one or the words."""
+    divisors = {
+        1: "",
+        words: "",
+        sentences * length: f"{sentences * length} places, pads included",
+        sentences: f"{sentences} sentences",
+        length: f"the {length} words of the longest sentence",
+    }
+    for divisor, what in divisors.items():
+        if abs(by / divisor - 1) < 1e-3:
+            return (
+                Result(DIFFERS, expected, f"a sum divided by {what}", UNEVEN) if what else Result()
+            )
+    return Result(DIFFERS, expected, f"a sum divided by {by:.4g}", "The loss is scaled.")
+
+
+class TrainingLoss:
+    """``training_loss`` of a batch, and what ``loss`` gives for its logits, shifted and not."""
+
+    def __init__(self, subject: Subject) -> None:
+        c, target = subject.config, subject.words(2, 5, seed=7)
+        target[:, -1] = c.end
+        target[1, 3:] = torch.tensor([c.end, c.pad])
+        self.target = target
+        self.words = int(target.ne(c.pad).sum())
+        previous = torch.cat([torch.full((2, 1), c.start), target[:, :-1]], dim=1)
+        with torch.no_grad():
+            seen = subject.call("training_loss", subject.model, subject.source, target)
+            if not isinstance(seen, Tensor) or seen.numel() != 1:
+                raise AdapterError(
+                    f"training_loss returned {shown(seen)}: expected one number, as a tensor",
+                    "training_loss",
+                )
+            if not seen.isfinite().all():
+                raise AdapterError("training_loss returned NaN or infinity", "training_loss")
+            self.seen = float(seen)
+            self.shifted = self.expected(subject, previous, target)
+            self.others = {
+                "the target itself": self.expected(subject, target, target),
+                "words that are to be repeated": self.expected(subject, previous, previous),
+            }
+
+    def expected(self, subject: Subject, given: Tensor, wanted: Tensor) -> float:
+        """The loss of what the decoder is given and what it is to predict."""
+        return float(subject.call("loss", subject.logits(subject.source, given), wanted))
+
+    def ratio(self) -> float | None:
+        """By what ``loss`` is multiplied, if the target is shifted right and nothing else is done."""
+        ratio = self.seen / self.shifted if self.shifted else 1.0
+        sentences, length = self.target.shape
+        sizes = {1, self.words, sentences, length, sentences * length}
+        usual = {a / b for a in sizes for b in sizes}
+        near = [each for each in usual if abs(ratio / each - 1) < 1e-4]
+        return near[0] if near else None
 
 
 @check_of("3.1", "the decoder's input is the target shifted right", "loss", "training_loss")
 def shifted(subject: Subject) -> Result:
     """``training_loss`` is ``loss`` of the logits of start and target against the target."""
-    c, target = subject.config, subject.words(2, 5, seed=7)
-    target[:, -1] = c.end
-    target[1, 3:] = torch.tensor([c.end, c.pad])
-    start = torch.full((2, 1), c.start)
-    with torch.no_grad():
-        seen = subject.call("training_loss", subject.model, subject.source, target)
-        if not isinstance(seen, Tensor) or seen.numel() != 1:
-            raise AdapterError(
-                f"training_loss returned {shown(seen)}: expected one number, as a tensor",
-                "training_loss",
-            )
-        if not seen.isfinite().all():
-            raise AdapterError("training_loss returned NaN or infinity", "training_loss")
-
-        def expected(given: Tensor, wanted: Tensor) -> float:
-            logits = subject.logits(subject.source, given)
-            return float(subject.call("loss", logits, wanted))
-
-        previous = torch.cat([start, target[:, :-1]], dim=1)
-        candidates = {
-            "the target shifted right": expected(previous, target),
-            "the target itself": expected(target, target),
-            "words that are to be repeated": expected(previous, previous),
-        }
-    near = [n for n, value in candidates.items() if abs(value - float(seen)) < 1e-3 * abs(value)]
-    if near and near[0] == "the target shifted right":
+    loss = TrainingLoss(subject)
+    seen = [n for n, value in loss.others.items() if abs(value - loss.seen) < 1e-3 * abs(value)]
+    if abs(loss.shifted - loss.seen) < 1e-3 * abs(loss.shifted):
         return Result()
-    if not near:
+    if not seen and loss.ratio() is not None:
+        return Result()
+    if not seen:
         return not_checked("training_loss is none that loss gives for this batch, shifted or not")
     return Result(
         ERROR,
-        f"a loss of {candidates['the target shifted right']:.4f}, each word predicted from those "
-        "before it",
-        f"{float(seen):.4f}, of {near[0]}",
+        f"a loss of {loss.shifted:.4f}, each word predicted from those before it",
+        f"{loss.seen:.4f}, of {seen[0]}",
         "The word to predict is in the input: the loss falls to nothing, and nothing is learned.",
     )
+
+
+@check_of("5.4", "training_loss is a sum or a mean over words", "loss", "training_loss")
+def training_loss_over_words(subject: Subject) -> Result:
+    """By what ``loss`` is multiplied in it, and what that is divided by itself."""
+    own, training = LossOfLogits(subject), TrainingLoss(subject)
+    ratio = training.ratio()
+    if loss_over_words(subject).expected:
+        return not_checked(f"see '{OVER_WORDS}'")
+    if ratio is None:
+        return not_checked("training_loss is no multiple of what loss gives for this batch")
+    is_sum = abs(own.multiple - 1) < 1e-3
+    divisor = (1 if is_sum else training.words) / ratio
+    expected = f"a sum, or a mean over {training.words} words"
+    return divided(divisor, expected, training.words, *training.target.shape)
