@@ -73,6 +73,10 @@ class MultiHead(Faulty):
             q = q * math.sqrt(q.size(-1))
         if self.has("scores divided twice"):
             k = k / math.sqrt(k.size(-1))
+        if self.has("heads alike"):
+            q, k = q[:, :1].expand_as(q), k[:, :1].expand_as(k)
+        if self.has("decoder: heads alike") and x.size(1) < keys.size(1):
+            q, k = q[:, :1].expand_as(q), k[:, :1].expand_as(k)
         if self.has("one head sees the future") and mask is not None and mask.size(-2) > 1:
             mask = mask.expand(-1, self.heads, -1, -1).clone()
             mask[:, -1] = True
@@ -108,7 +112,7 @@ class AddAndNorm(Faulty):
     def __init__(self, c: Config, faults: frozenset[str]) -> None:
         super().__init__(faults)
         self.norm = nn.LayerNorm(c.d_model, eps=1e-6)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = nn.Dropout(0.1 if self.has("dropout of a fixed rate") else c.dropout)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.norm(x + self.dropout(y))
@@ -351,6 +355,8 @@ class Student(Faulty):
                 mask = mask.triu(-2)
             cross_pads = None if self.has("padding seen by cross-attention") else pads
             x = layer(x, self.memory(outputs, number), mask, cross_pads)
+        if self.has("ReLU before the output"):
+            x = F.relu(x)
         if self.has("dropout in evaluation"):
             x = F.dropout(x, self.c.dropout or 0.1)
         matrix = self.out.weight if self.has("three matrices") else self.words.weight

@@ -262,6 +262,7 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
             "the decoder uses the encoder's output",
             ORDER,
             GRADIENTS,
+            "each layer has h heads, and no two are alike",
             "decoder: queries, keys and values read what they should, unchanged",
         },
     ),

@@ -31,6 +31,7 @@ SCALE = "scores are divided by √d_k in every layer of the model"
 LOGITS = "logits are the matrix times what the decoder gives, and nothing more"
 ALONE = "the decoder's first self-attention sees the target alone"
 TARGET_ORDER = "the order of the target matters"
+HEADS = "each layer has h heads, and no two are alike"
 OVER_KEYS = "every softmax of the model is over keys"
 ALL_SOURCE = "all words of the source are seen"
 CAUSAL = "later target words change nothing"
@@ -83,6 +84,10 @@ OF_LOGITS = {
     "scores divided twice": SCALE,
     "logits multiplied": LOGITS,
     "logits divided": LOGITS,
+    "ReLU before the output": LOGITS,
+    "heads alike": HEADS,
+    "decoder: heads alike": HEADS,
+    "dropout of a fixed rate": "dropout is active only in training",
     "target: no positions": TARGET_ORDER,
     "values of cross-attention from the embeddings": LAST,
     "one norm for all three sums": ENDS,

@@ -78,11 +78,12 @@ def last_rows(subject: Subject) -> Tensor | None:
 
 def factor_of_logits(subject: Subject) -> float | None:
     """By what logits are multiplied, if they are a norm's numbers times a matrix."""
-    if not subject.output.requires_grad:
-        return None
-    rows = last_rows(subject)
-    if rows is None:
-        return None
+    rows = last_rows(subject) if subject.output.requires_grad else None
+    return None if rows is None else factor_of_norm(rows)
+
+
+def factor_of_norm(rows: Tensor) -> float | None:
+    """By what a new norm's numbers are multiplied, if rows are such: of mean 0 and one variance."""
     variances = rows.var(-1, unbiased=False)
     factor = float(variances.mean().sqrt())
     is_even = float((variances / variances.mean() - 1).abs().max()) < 1e-2
@@ -92,12 +93,25 @@ def factor_of_logits(subject: Subject) -> float | None:
 
 @check_of("3.4", "logits are the matrix times what the decoder gives, and nothing more")
 def logits_not_multiplied(subject: Subject) -> Result:
-    """What the matrix is multiplied by has variance one, as what a new norm gives."""
+    """What the matrix is multiplied by has mean zero and variance one, as what a new norm gives."""
     if not subject.output.requires_grad:
         return not_checked(NO_GRADIENT)
-    factor = factor_of_logits(subject)
+    rows = last_rows(subject)
+    if rows is None:
+        return not_checked("logits are no matrix [V, d_model] times numbers")
+    if not gains_in(subject):
+        return not_checked("no parameter of d_model ones was seen: norms without gains")
+    expected = "the matrix times numbers of mean 0 and variance 1"
+    factor = factor_of_norm(rows)
     if factor is None:
-        return not_checked("logits are no matrix [V, d_model] times the numbers of a new norm")
+        variances = rows.var(-1, unbiased=False)
+        return Result(
+            DIFFERS,
+            expected,
+            f"means of up to {float(rows.mean(-1).abs().max()):.2g}, and variances from "
+            f"{float(variances.min()):.3g} to {float(variances.max()):.3g}",
+            "Likely the last norm is left out, or something comes between it and the matrix.",
+        )
     sample = (1 - 1 / subject.config.d_model) ** 0.5  # of a norm with d - 1
     if min(abs(factor - 1), abs(factor / sample - 1)) < 1e-2:
         return Result()
@@ -106,11 +120,17 @@ def logits_not_multiplied(subject: Subject) -> Result:
     near = [name for value, name in usual.items() if abs(factor / value - 1) < 2e-2]
     return Result(
         DIFFERS,
-        "the matrix times numbers of variance 1",
+        expected,
         f"times {factor:.3g}" + (f" = {near[0]}" if near else ""),
         "The softmax is sharper or flatter: the loss of a new model is too high, or it learns more "
         "slowly. The factor √d_model belongs to the embeddings.",
     )
+
+
+def gains_in(subject: Subject) -> list[nn.Parameter]:
+    """Parameters that may be gains of norms: d_model numbers that are all one."""
+    shape = (subject.config.d_model,)
+    return [p for p in subject.model.parameters() if p.shape == shape and bool((p == 1).all())]
 
 
 class Gains:
@@ -122,9 +142,8 @@ class Gains:
 
     def __init__(self, subject: Subject) -> None:
         self.wiring = wiring_of(subject)
-        width = subject.config.d_model
         flat = [p for p in subject.model.parameters() if p.dim() == 1]
-        self.gains = [p for p in flat if p.shape == (width,) and bool((p == 1).all())]
+        self.gains = gains_in(subject)
         biases = [p for p in flat if all(p is not gain for gain in self.gains)]
         blocked = self.wiring.cross_attentions_but()
         with zeroed(biases):

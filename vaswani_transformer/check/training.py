@@ -104,6 +104,7 @@ def optimized_parameters(subject: Subject) -> Result:
 
 # ---- 5.4 Label smoothing, 3.1 The target shifted right -------------------------------------------
 
+PADDING = "padding is left out of the loss"
 OVER_WORDS = "the loss is a sum or a mean over words"
 UNEVEN = "A word weighs more in a batch of short sentences, or in a short sentence."
 
@@ -193,7 +194,7 @@ def smoothed(subject: Subject) -> Result:
     )
 
 
-@check_of("5.4", "padding is left out of the loss", "loss")
+@check_of("5.4", PADDING, "loss")
 def loss_without_padding(subject: Subject) -> Result:
     """It has no gradient, and no part in what a mean is divided by."""
     loss = LossOfLogits(subject)
@@ -229,6 +230,8 @@ def loss_over_words(subject: Subject) -> Result:
     if float((loss.multiples / loss.multiple - 1).abs().max()) > 1e-3:
         seen = "words of a short sentence that weigh more than those of a long one"
         return Result(DIFFERS, expected, seen, f"{UNEVEN} Likely it is a mean of means.")
+    if abs(loss.multiple * sentences * length - 1) < 1e-3:
+        return not_checked(f"see '{PADDING}'")
     return divided(1 / loss.multiple, expected, words, sentences, length)
 
 
@@ -280,7 +283,7 @@ class TrainingLoss:
         return float(subject.call("loss", subject.logits(subject.source, given), wanted))
 
     def ratio(self) -> float | None:
-        """By what ``loss`` is multiplied, if the target is shifted right and nothing else is done."""
+        """By what ``loss`` of the target shifted right is multiplied, if by nothing else."""
         ratio = self.seen / self.shifted if self.shifted else 1.0
         sentences, length = self.target.shape
         sizes = {1, self.words, sentences, length, sentences * length}

@@ -177,28 +177,41 @@ def parameters(subject: Subject) -> Result:
 
 @check_of("3.2.2", "each layer has h heads, and no two are alike")
 def heads(subject: Subject) -> Result:
-    """Of one sentence, the encoder's softmaxes are h matrices [S, S] in each layer."""
-    c, length = subject.config, subject.source.size(1)
+    """Of one sentence, the softmaxes of each kind are h matrices in each layer."""
+    c, s, t = subject.config, subject.source.size(1), subject.target.size(1)
     with traced() as trace:
         subject.logits(subject.source[:1], subject.target[:1])
-    square = [w for w in trace.softmaxes if w.shape[-2:] == (length, length)]
-    if not square:
-        return not_checked(f"no softmax of torch's over {length} words was seen in the encoder")
-    weights = torch.cat([w.reshape(-1, length, length) for w in square])
-    first = weights[: c.heads].flatten(1)
-    alike = sum(
-        int(torch.allclose(first[i], first[j], atol=1e-6))
-        for i in range(len(first))
-        for j in range(i)
-    )
-    if len(weights) == c.heads * c.layers and not alike:
+    kinds = {"the encoder": (s, s), "the decoder": (t, t), "cross-attention": (t, s)}
+    seen = []
+    for kind, shape in kinds.items():
+        own = [w.reshape(-1, *shape) for w in trace.softmaxes if w.shape[-2:] == shape]
+        if not own:
+            continue
+        weights = torch.cat(own)
+        alike = 0
+        for first in range(0, len(weights), c.heads):
+            alike += pairs_alike(weights[first : first + c.heads])
+        if len(weights) != c.heads * c.layers or alike:
+            seen.append(f"{len(weights)} in {kind}, where {alike} pairs of a layer are alike")
+    if not any(w.shape[-2:] == (s, s) for w in trace.softmaxes):
+        return not_checked(f"no softmax of torch's over {s} words was seen in the encoder")
+    if not seen:
         return Result()
     return Result(
         DIFFERS,
         f"{c.heads} different heads in each of {c.layers} layers",
-        f"{len(weights)} in all; in the first layer {alike} pairs are alike",
+        "; ".join(seen),
         "Heads that are copies compute one thing h times; the paper's have a part of each matrix.",
     )
+
+
+def pairs_alike(heads: torch.Tensor) -> int:
+    """How many pairs of heads [H, T, S] have the same weights."""
+    alike = 0
+    for i in range(len(heads)):
+        for j in range(i):
+            alike += int(torch.allclose(heads[i], heads[j], atol=1e-6))
+    return alike
 
 
 def in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, Any, Any]:
@@ -233,12 +246,30 @@ def dropout_in_training(subject: Subject) -> Result:
             "Dropout is on in evaluation: results depend on the random numbers.",
         )
     if training > SAME:
-        return Result()
+        return rate_is_that_of_config(subject)
     return Result(
         DIFFERS,
         "other logits each time after train(), with config.dropout = 0.5",
         "the same logits",
         "There is no dropout: config.dropout is not used.",
+    )
+
+
+def rate_is_that_of_config(subject: Subject) -> Result:
+    """Nothing is dropped in training where config.dropout is zero."""
+    batch = subject.source, subject.target, subject.model
+    subject.model.train()
+    try:
+        away = difference(subject.output, subject.logits(*batch))
+    finally:
+        subject.model.eval()
+    if away < SAME:
+        return Result()
+    return Result(
+        DIFFERS,
+        "the same logits in training as in evaluation, with config.dropout = 0",
+        f"logits {away:.2g} standard deviations away",
+        "A dropout has a rate of its own, or something else is done in training alone.",
     )
 
 
