@@ -674,6 +674,22 @@ def test_a_function_that_fails_is_its_own_error_and_no_other(name: str) -> None:
             assert card[each.title].status == PAPER
 
 
+WRONG_SIZES: list[tuple[dict[str, int], str]] = [
+    ({"layers": 0}, "layers is 0: expected 1 or more"),
+    ({"vocabulary": 5}, "vocabulary is 5: expected 18 or more"),
+    ({"max_length": 20}, "max_length is 20: expected 48 or more"),
+    ({"d_ff": 32}, "d_ff is d_model"),
+    ({"pad": 2}, "pad is also start or end"),
+    ({"start": 50}, "start is no id: there are 50"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "message"), WRONG_SIZES)
+def test_sizes_that_cannot_be_checked_are_refused(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(AdapterError, match=message):
+        Config(**sizes)
+
+
 def test_a_loss_of_zero_is_a_difference() -> None:
     card = check(ours(training_loss=lambda *_: torch.tensor(0.0)))
     assert card["the decoder's input is the target shifted right"].status == NOT_CHECKED

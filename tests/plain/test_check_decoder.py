@@ -197,6 +197,7 @@ SIZES: dict[str, dict[str, int]] = {
     "narrow heads": {"d_k": 4, "d_v": 6},
     "wide": {"d_model": 64, "d_ff": 256, "heads": 8},
     "few types": {"vocabulary": 24},
+    "networks as wide as three projections": {"d_model": 32, "d_ff": 96},
 }
 
 

@@ -90,6 +90,8 @@ class Config:
         for name in ("pad", "start", "end"):
             if getattr(self, name) >= self.vocabulary:
                 raise AdapterError(f"CONFIG: {name} is no id: there are {self.vocabulary}")
+        if self.d_ff == self.d_model:
+            raise AdapterError("CONFIG: d_ff is d_model: expected two sizes, told by their shapes")
         if self.pad in (self.start, self.end):
             raise AdapterError("CONFIG: pad is also start or end: expected an id of its own")
 

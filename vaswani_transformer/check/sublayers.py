@@ -168,6 +168,8 @@ def ffn_width(layer: Layer) -> Result:
     matrices = [tuple(p.shape) for p in layer.ffn if p.dim() > 1]
     if len(matrices) == 2:
         return Result()
+    if len(matrices) > 2 and config.d_ff % config.d_model == 0:
+        return not_checked("other matrices are as wide as d_ff: give CONFIG another size")
     others = [list(p.shape) for p in (*layer.ffn, *layer.others) if p.dim() > 1]
     return Result(
         DIFFERS,

@@ -108,5 +108,8 @@ def optimizer(model):
 
 
 def translate(model, source):
-    """Ids [B, S], each row ending with config.end → a list of B lists of ids, by beam search."""
+    """Ids [B, S], each row ending with config.end → a list of B lists of ids, by beam search.
+
+    A list may begin with config.start and end with config.end and padding, or not.
+    """
     return beam_search(model, source, beam=4, alpha=0.6)

@@ -67,7 +67,8 @@ def adam(subject: Subject) -> Result:
     described = ", ".join(f"{key} {value}" for key, value in expected.items())
     for number, group in enumerate(found.param_groups, start=1):
         seen = {key: group.get(key, "nothing") for key in expected}
-        seen["betas"] = tuple(seen["betas"])
+        if "betas" in group:
+            seen["betas"] = tuple(group["betas"])
         if seen != expected or "Adam" not in name:
             where = f" in group {number}" if len(found.param_groups) > 1 else ""
             return Result(

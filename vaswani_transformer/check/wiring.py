@@ -56,9 +56,13 @@ class Wiring:
         self.subject = subject
         self.source, self.target = subject.source[:1], subject.target[:1]
         c = subject.config
-        ambiguous = {n * c.d_model for n in (1, 2, 3)} | {c.vocabulary}
-        self.wide = None if c.d_ff in ambiguous else c.d_ff
+        self.wide: int | None = c.d_ff
         self.events, _ = self.run()
+        if c.d_ff in (c.d_model, 2 * c.d_model, 3 * c.d_model, c.vocabulary):
+            kinds = [self.kind(event) for event in self.events]
+            if not kinds.count(ENCODER_FFN) == kinds.count(DECODER_FFN) == c.layers:
+                self.wide = None  # other products are as wide, such as queries, keys and values
+                self.events, _ = self.run()
         self.problem = ""
         self.parts = self.find_parts()
         shapes = [event.result.shape for event in self.events]
