@@ -1,30 +1,28 @@
 """experiments/systems: each change computes its formula, at once and step by step."""
 
+import importlib
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from experiments.systems import (
-    NoBiasTransformer,
-    PreNormTransformer,
-    RmsNormTransformer,
-    RotaryTransformer,
-    SwigluTransformer,
-)
+from experiments.harness import HERE
 from tests import extend
 from tests.plain.small import PAD, SIZES, TYPES, batch, small_model
+from vaswani.experiment.plugin import load_user_dir
 from vaswani_transformer import Transformer, TransformerConfig, base
 from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.fast import use_fast_kernels
 
+load_user_dir(str(HERE / "systems"))  # as fairseq does: its models are registered once
+systems = importlib.import_module("systems")
 VARIANTS = [
-    NoBiasTransformer,
-    PreNormTransformer,
-    RmsNormTransformer,
-    RotaryTransformer,
-    SwigluTransformer,
+    systems.NoBiasTransformer,
+    systems.PreNormTransformer,
+    systems.RmsNormTransformer,
+    systems.RotaryTransformer,
+    systems.SwigluTransformer,
 ]
 
 
@@ -52,7 +50,7 @@ def test_what_extend_md_explains_is_what_is_trained(name: str) -> None:
 
 def test_swiglu_by_formula() -> None:
     """Equation 6 of Shazeer, with our biases, two thirds as wide."""
-    model, x = model_of(SwigluTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    model, x = model_of(systems.SwigluTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
     for side in (model.encoder, model.decoder):
         ffn: Any = side.layers[1].feed_forward
         assert ffn.fc1.out_features == round(2 * SIZES["encoder_ffn_embed_dim"] / 3)
@@ -64,7 +62,7 @@ def test_swiglu_by_formula() -> None:
 
 def test_rms_norm_by_formula() -> None:
     """Each vector divided by the root of its mean square; nothing is subtracted."""
-    model, x = model_of(RmsNormTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    model, x = model_of(systems.RmsNormTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
     part: Any = model.encoder.layers[0].after_self_attention
     torch.nn.init.normal_(part.norm.weight)
     y = torch.randn_like(x)
@@ -78,7 +76,7 @@ def test_rms_norm_by_formula() -> None:
 
 def test_no_bias_is_left() -> None:
     """And all else is the paper's: the same model with biases of zero gives the same."""
-    model = model_of(NoBiasTransformer)
+    model = model_of(systems.NoBiasTransformer)
     names = dict(model.named_parameters())
     assert not any(name.endswith("bias") for name in names)
     paper = small_model().double().eval()
