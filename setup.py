@@ -83,10 +83,11 @@ setup(
     ],
     # no upper bound: `vaswani translate` does not need fairseq, which works with Python up to 3.12
     python_requires=">=3.10",
-    packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
+    packages=find_packages(include=["transformer_check", "transformer_plugin*", "vaswani*"]),
     cmdclass={"build_py": BuildWithConfigs},
     package_data={
         "vaswani": ["py.typed"],
+        "transformer_check": ["py.typed"],
         "transformer_plugin": ["py.typed"],
         "vaswani_transformer": ["py.typed"],
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],

@@ -977,7 +977,7 @@ assert 40_000 < 37_000 + missing / 512 < 42_000
 # %%
 from types import SimpleNamespace
 
-from vaswani_transformer.check import check
+from transformer_check import check
 
 
 def card_of(model_class):

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group
 GROUPS = {
-    "product": ("vaswani", "transformer_plugin", "vaswani_transformer"),
+    "product": ("vaswani", "transformer_plugin", "vaswani_transformer", "transformer_check"),
     "tools": ("benchmarks", "experiments", "scripts", "examples"),
     "tests": ("tests",),
 }

@@ -19,7 +19,6 @@ In the order in which to read it:
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     fast/               quicker forms of some modules, each equal to the readable one
-    check/              is another implementation the paper's? a card of checks
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
 """

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from vaswani_transformer.check import check
-from vaswani_transformer.check.card import DIFFERS, ERROR, ON_PURPOSE
+from transformer_check import check
+from transformer_check.card import DIFFERS, ERROR, ON_PURPOSE
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
+EXAMPLES = Path(__file__).resolve().parents[2] / "transformer_check" / "known"
 FILE = """
-from vaswani_transformer.check.template import CONFIG, build, logits as right
+from transformer_check.template import CONFIG, build, logits as right
 
 def logits(model, source, target):
     {}

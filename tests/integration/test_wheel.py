@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("vaswani_transformer", "transformer_plugin", "vaswani")
+PACKAGES = ("vaswani_transformer", "transformer_check", "transformer_plugin", "vaswani")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
 BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "LICENSES.md")
@@ -48,7 +48,9 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = set()
     for package in PACKAGES:
-        expected |= {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        sources = (ROOT / package).rglob("*.py")
+        # examples of files to check belong to the checkout
+        expected |= {str(path.relative_to(ROOT)) for path in sources if path.parent.name != "known"}
         expected.add(f"{package}/py.typed")  # its types are for type checkers, too (PEP 561)
     page = (ROOT / "vaswani" / "attention_page").glob("page.*")
     others = [*(ROOT / "vaswani").rglob("*.j2"), *(ROOT / "vaswani").rglob("*.yaml")]
@@ -57,6 +59,22 @@ def test_everything_is_in_it_and_nothing_else(wheel):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         expected |= {f"vaswani/{path.relative_to(ROOT)}" for path in files}
     assert names == expected
+
+
+def test_a_model_is_checked_from_the_wheel_alone(wheel, tmp_path):
+    """Its packages and no others: what moved was left out of a wheel once before."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-m", "vaswani"]
+    check = [*command, "check", "--template"]
+    template = subprocess.run(check, env=environ, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "mine.py").write_bytes(template.stdout)
+    card = subprocess.run(
+        [*command, "check", "mine.py"], env=environ, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert card.returncode == 0, card.stderr
+    assert "as in the paper" in card.stdout
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -88,6 +106,8 @@ vaswani prepare demo_en_de --workers 1
 vaswani new mine --data data/demo_en_de
 vaswani train demo_en_de optimization.max_update=5
 vaswani pack demo_en_de
+vaswani check --template > mine.py
+vaswani check mine.py
 echo "The meeting is on the 3rd of March 1987." | vaswani translate runs/demo_en_de/model
 """
 

@@ -20,8 +20,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("vaswani_transformer", "transformer_plugin", "vaswani", "tests", "configs")
-COPIED += ("constraints", "benchmarks", "experiments", "examples", "scripts", "docs", ".github")
+COPIED = ("vaswani_transformer", "transformer_check", "transformer_plugin", "vaswani", "tests")
+COPIED += (
+    "configs",
+    "constraints",
+    "benchmarks",
+    "experiments",
+    "examples",
+    "scripts",
+    "docs",
+    ".github",
+)
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md")
 FILES += ("CITATION.cff", "Makefile", "noxfile.py", "CHANGELOG.md")
 #: with these, a test has tested nothing: the planted code itself is wrong

@@ -1,8 +1,9 @@
-"""Each check of vaswani_transformer.check can fail: a bug is planted for it in our own model.
+"""Each check of transformer_check can fail: a bug is planted for it in our own model.
 
 A test names all checks that a bug concerns, so that none cries without a reason.
 """
 
+import importlib
 import json
 import re
 import sys
@@ -19,10 +20,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.plain.test_check_decoder import OF_FUNCTIONS, OF_LOGITS, SHOWN
-from vaswani_transformer import beam_search
-from vaswani_transformer.attention import causal_mask
-from vaswani_transformer.check import AdapterError, Card, Config, check, template_text
-from vaswani_transformer.check.card import (
+from transformer_check import AdapterError, Card, Config, check, template_text
+from transformer_check.card import (
     CHECKS,
     DIFFERS,
     ERROR,
@@ -31,8 +30,10 @@ from vaswani_transformer.check.card import (
     ON_PURPOSE,
     PAPER,
 )
-from vaswani_transformer.check.subject import OPTIONAL, load
-from vaswani_transformer.check.whole_model import expected_parameters
+from transformer_check.subject import OPTIONAL, load
+from transformer_check.whole_model import expected_parameters
+from vaswani_transformer import beam_search
+from vaswani_transformer.attention import causal_mask
 
 OURS = load(Path(template_text.__code__.co_filename).with_name("template.py"))
 FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
@@ -617,7 +618,7 @@ BAD = {
     "build": ({"build": lambda config: None}, "build returned NoneType: expected a torch.nn.Modu"),
     "missing": ({"build": None}, "defines no function build"),
     "ends": ({"logits": lambda *_: sys.exit(0)}, "logits.* raised SystemExit"),
-    "CONFIG": ({"CONFIG": {"layers": 2}}, "CONFIG is dict: expected vaswani_transformer.check.Con"),
+    "CONFIG": ({"CONFIG": {"layers": 2}}, "CONFIG is dict: expected transformer_check.Con"),
     "type": (
         {"build": lambda config: OURS.build(config).double()},
         "build made .* of float64: expected float32",
@@ -706,7 +707,7 @@ def test_a_card_says_what_it_did_not_look_at() -> None:
 def test_a_file_may_change_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "moving.py").write_text(
-        "import os\nos.chdir('/')\nfrom vaswani_transformer.check.template import *"
+        "import os\nos.chdir('/')\nfrom transformer_check.template import *"
     )
     assert load(Path("moving.py")).CONFIG == OURS.CONFIG
     assert Path.cwd() == tmp_path
@@ -724,3 +725,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import nothing_of_that_name")
     with pytest.raises(AdapterError, match=r"bad\.py raised ModuleNotFoundError on import"):
         check(tmp_path / "bad.py")
+
+
+def test_the_package_is_found_where_it_was() -> None:
+    """With a warning that names its new place, for one version."""
+    module = importlib.import_module("vaswani_transformer.check")
+    with pytest.warns(FutureWarning, match="from transformer_check import check"):
+        assert module.check is check
+    with pytest.raises(AttributeError), pytest.warns(FutureWarning):
+        _ = module.no_such_function

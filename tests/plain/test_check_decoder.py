@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tests.plain import student
 from tests.plain.student import CONFIG, adapter
-from vaswani_transformer.check import AdapterError, Card, check, searching
-from vaswani_transformer.check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE, PAPER
+from transformer_check import AdapterError, Card, check, searching
+from transformer_check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE, PAPER
 
 ADDED = "each sub-layer's input is added to what it gives"
 CARRIED = "what each sub-layer gives is carried on to the next layer"

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.plain import student
-from vaswani_transformer.check import check
-from vaswani_transformer.check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE
+from transformer_check import check
+from transformer_check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE
 
 Forward = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 

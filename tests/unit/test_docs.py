@@ -9,9 +9,17 @@ from pathlib import Path
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks", "scripts")
+FOLDERS = (
+    "vaswani_transformer",
+    "transformer_check",
+    "transformer_plugin",
+    "vaswani",
+    "benchmarks",
+    "experiments",
+    "scripts",
+)
 FOLDERS += ("examples",)
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/README.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("e*/**/README.md")]
 #: a link or an image in Markdown, an image in HTML
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 

@@ -29,8 +29,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the template, or a file's card."""
-    from vaswani_transformer.check import check, template_text
-    from vaswani_transformer.check.card import ERROR
+    from transformer_check import check, template_text
+    from transformer_check.card import ERROR
 
     if options.template:
         sys.stdout.write(template_text())

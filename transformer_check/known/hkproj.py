@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """hkproj/pytorch-transformer.
 
-CHECKOUT=pytorch-transformer vaswani check examples/check/published/hkproj.py
+CHECKOUT=pytorch-transformer vaswani check transformer_check/known/hkproj.py
 """
 
 import torch
@@ -10,7 +10,7 @@ from config import get_config
 from model import MultiHeadAttentionBlock, build_transformer
 from torch import nn
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3)  # as its tokenizer's trainer numbers them
 DATASET = definitions("dataset.py", torch=torch, Dataset=torch.utils.data.Dataset)

@@ -1,6 +1,6 @@
 """Is a Transformer the paper's? A card of checks for any implementation in torch.
 
-    from vaswani_transformer.check import check
+    from transformer_check import check
     print(check("mine.py").text())
 
 In the order in which to read it:

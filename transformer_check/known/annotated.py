@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """The Annotated Transformer: the model, loss and rate with which its page trains.
 
-CHECKOUT=annotated-transformer vaswani check examples/check/published/annotated.py
+CHECKOUT=annotated-transformer vaswani check transformer_check/known/annotated.py
 """
 
 import copy
@@ -12,7 +12,7 @@ from checkout import definitions
 from torch import nn
 from torch.nn.functional import log_softmax
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(start=0, end=1, pad=2)  # as in its build_vocabulary
 PAGE = definitions(

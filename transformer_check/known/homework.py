@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001, D101, D102 (as it was handed in)
 """A Transformer as somebody might hand it in: 60 lines that train, and are not all the paper's.
 
-    vaswani check examples/check/homework.py
+    vaswani check transformer_check/known/homework.py
 
 Read it first and say what the card will say. The answers are in docs/check.md.
 """
@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=0, start=1, end=2)
 

@@ -11,10 +11,10 @@ with config.pad.
 
 import torch
 
+from transformer_check import Config
 from vaswani_transformer import Transformer, TransformerConfig, beam_search
 from vaswani_transformer.attention import attention as equation_1
 from vaswani_transformer.attention import causal_mask
-from vaswani_transformer.check import Config
 from vaswani_transformer.loss import label_smoothed_loss
 from vaswani_transformer.schedule import learning_rate as equation_3
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """SamLynnEvans/Transformer.
 
-CHECKOUT=Transformer vaswani check examples/check/published/samlynnevans.py
+CHECKOUT=Transformer vaswani check transformer_check/known/samlynnevans.py
 """
 
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from Models import get_model
 from Sublayers import attention as its_attention
 from torch.nn import functional
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3, d_ff=2048)  # a d_ff that no option changes
 BATCH = definitions(

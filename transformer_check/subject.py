@@ -117,7 +117,7 @@ class Subject:
         self.config: Config = config if config else getattr(adapter, "CONFIG", Config())
         if not isinstance(self.config, Config):
             raise AdapterError(
-                f"CONFIG is {shown(self.config)}: expected vaswani_transformer.check.Config(…)"
+                f"CONFIG is {shown(self.config)}: expected transformer_check.Config(…)"
             )
         for needed in ("build", "logits"):
             if not callable(getattr(adapter, needed, None)):

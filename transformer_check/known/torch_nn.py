@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """torch's nn.Transformer, with embeddings and positions as in PyTorch's tutorial on translation.
 
-vaswani check examples/check/torch_nn.py
+vaswani check transformer_check/known/torch_nn.py
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 import torch
 from torch import nn
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3)
 

@@ -1,8 +1,8 @@
 # ruff: noqa: ANN001
 """A model of fairseq: its own transformer, or with OURS=1 this project's plugin.
 
-    vaswani check examples/check/fairseq_model.py
-    OURS=1 vaswani check examples/check/fairseq_model.py
+    vaswani check transformer_check/known/fairseq_model.py
+    OURS=1 vaswani check transformer_check/known/fairseq_model.py
 
 Options are those with which fairseq's examples/scaling_nmt trains, and the plugin's recipe.
 """
@@ -20,7 +20,7 @@ from fairseq.optim.adam import FairseqAdam
 from fairseq.optim.lr_scheduler import inverse_square_root_schedule as inverse_sqrt
 from omegaconf import OmegaConf
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 OURS = os.environ.get("OURS") == "1"
 if OURS:

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """jadore801120/attention-is-all-you-need-pytorch, with the options of its README's training.
 
-CHECKOUT=attention-is-all-you-need-pytorch vaswani check examples/check/published/jadore801120.py
+CHECKOUT=attention-is-all-you-need-pytorch vaswani check transformer_check/known/jadore801120.py
 """
 
 import torch
@@ -12,7 +12,7 @@ from transformer.Modules import ScaledDotProductAttention
 from transformer.Optim import ScheduledOptim
 from transformer.Translator import Translator
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3)  # as torchtext numbers them
 TRAINING = definitions("train.py", torch=torch, F=functional)

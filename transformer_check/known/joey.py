@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """JoeyNMT, with the options of its configs/wmt17_ende_bpe.yaml.
 
-CHECKOUT=joeynmt vaswani check examples/check/published/joey.py
+CHECKOUT=joeynmt vaswani check transformer_check/known/joey.py
 """
 
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from joeynmt.model import build_model
 from joeynmt.search import search
 from joeynmt.vocabulary import Vocabulary
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3)
 FILE = yaml.safe_load((FOLDER / "configs/wmt17_ende_bpe.yaml").read_text(encoding="utf-8"))

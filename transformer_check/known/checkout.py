@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 if "CHECKOUT" not in os.environ:
-    raise SystemExit("set CHECKOUT to the folder of a checkout; docs/check.md names the commit")
+    raise SystemExit("set CHECKOUT to the folder of a checkout; its record names the commit")
 FOLDER = Path(os.environ["CHECKOUT"])
 sys.path.insert(0, str(FOLDER))
 

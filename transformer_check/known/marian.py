@@ -2,13 +2,13 @@
 """Marian of Hugging Face's transformers, whose sizes and options are set to the paper's.
 
 pip install transformers
-vaswani check examples/check/marian.py
+vaswani check transformer_check/known/marian.py
 """
 
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=3, end=2)
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """hyunwoongko/transformer.
 
-CHECKOUT=transformer vaswani check examples/check/published/hyunwoongko.py
+CHECKOUT=transformer vaswani check transformer_check/known/hyunwoongko.py
 """
 
 import checkout  # noqa: F401
@@ -11,7 +11,7 @@ from models.layers.scale_dot_product_attention import ScaleDotProductAttention
 from models.model.transformer import Transformer
 from torch import nn
 
-from vaswani_transformer.check import Config
+from transformer_check import Config
 
 CONFIG = Config(pad=1, start=2, end=3)  # as torchtext numbers them
 
