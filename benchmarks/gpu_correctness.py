@@ -13,7 +13,7 @@ from benchmarks.worker import Worker, WorkerError, seconds_left
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DEMO_TEXT = EXAMPLES / "demo_text" / "test.en.xz"
-DEMO_MODEL = EXAMPLES / "demo_en_de"
+DEMO_MODEL = EXAMPLES.parent / "models" / "demo_en_de"
 
 
 def compare_resumed(device: str, updates: int, folder: Path) -> Row:

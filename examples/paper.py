@@ -57,7 +57,7 @@ from itertools import pairwise
 import matplotlib.pyplot as plt
 import torch
 from paper_helpers import (
-    EXAMPLES,
+    MODELS,
     code,
     dependence,
     draw_figure_1,
@@ -105,7 +105,7 @@ assert " ".join(ENGLISH).replace("@@ ", "").split() == words(SENTENCE)
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.vocabulary import EOS, PAD
 
-VOCABULARY = Vocabulary.load(EXAMPLES / "demo_en_de" / "dict.en.txt")
+VOCABULARY = Vocabulary.load(MODELS / "demo_en_de" / "dict.en.txt")
 ids = VOCABULARY.encode(ENGLISH)
 print(len(VOCABULARY), "types; the first ones:", VOCABULARY.types[:8])
 for number in ids:
@@ -985,8 +985,8 @@ def card_of(model_class):
 
     def build(config):
         sizes = {"layers": config.layers, "d_model": config.d_model, "d_ff": config.d_ff}
-        vocabulary = config.vocabulary
-        return model_class(base(**sizes, heads=config.heads), vocabulary, vocabulary)
+        options = base(**sizes, heads=config.heads, dropout=config.dropout)
+        return model_class(options, config.vocabulary, config.vocabulary)
 
     return check(
         SimpleNamespace(
@@ -1169,7 +1169,7 @@ assert torch.allclose(parameter, adam_by_hand(theta, gradients, rate=0.01), atol
 # %%
 def pairs_of(part):
     """Sentence pairs of the demo's text as ids, without the long ones."""
-    sides = [lines_of(f"demo_text/{part}.{language}.xz") for language in ("en", "de")]
+    sides = [lines_of(f"examples/demo_text/{part}.{language}.xz") for language in ("en", "de")]
     pairs = [tuple(map(subwords, pair)) for pair in zip(*sides, strict=True)]
     return [tuple(map(VOCABULARY.encode, pair)) for pair in pairs if max(map(len, pair)) <= 12]
 
@@ -1177,7 +1177,7 @@ def pairs_of(part):
 TRAIN, VALID = pairs_of("train"), pairs_of("valid")
 print(f"{len(TRAIN):,} pairs to train on, {len(VALID)} to validate with")
 assert PAIR not in TRAIN
-assert not any("446" in words(line) for line in lines_of("demo_text/train.en.xz"))
+assert not any("446" in words(line) for line in lines_of("examples/demo_text/train.en.xz"))
 
 
 def loss_of(model, batch):
@@ -1510,7 +1510,7 @@ plt.show()
 # %% [markdown]
 # ## 14 A trained model and its mistake
 #
-# [examples/demo_en_de](demo_en_de/README.md) holds a model that was trained longer: two layers per
+# [models/demo_en_de](../models/demo_en_de/README.md) holds a model that was trained longer: two layers per
 # side, width 128, on 20,000 of the demo's sentence pairs.
 
 # %%
@@ -1524,7 +1524,7 @@ def translate(sentences):
     return [" ".join(vocabulary.decode(row)).replace("@@ ", "") for row in translations]
 
 
-demo, vocabulary, _ = packed.load(EXAMPLES / "demo_en_de")
+demo, vocabulary, _ = packed.load(MODELS / "demo_en_de")
 assert vocabulary.types == VOCABULARY.types
 with_446, with_456 = translate([SENTENCE, "The radio costs €456."])
 print("The radio costs €446. →", with_446)
@@ -1598,7 +1598,7 @@ def kind(sentence):
     return "other long numbers" if len(digits) > 2 else "the rest"
 
 
-english, german = (lines_of(f"demo_text/test.{language}.xz") for language in ("en", "de"))
+english, german = (lines_of(f"examples/demo_text/test.{language}.xz") for language in ("en", "de"))
 mistakes: dict[str, list[bool]] = {"equal neighbours": [], "other long numbers": [], "the rest": []}
 for sentence, translation, reference in zip(english, translate(english), german, strict=True):
     is_wrong = translation.replace(" ", "") != reference.replace(" ", "")
@@ -1622,7 +1622,7 @@ assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05
 # (With sinusoids one matrix moves any position on by one, as section 5 showed: that says what a
 # model could learn, not what this one has learned.)
 #
-# (The [attention page](demo_en_de_attention/attention.html), once downloaded, shows every head.)
+# (The [attention page](../models/demo_en_de_attention/attention.html), once downloaded, shows every head.)
 #
 # **Exercise.** Make up sentences like ours, with other numbers. Which come out wrong?
 #

@@ -15,13 +15,14 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
-EXAMPLES = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT / "models"
 
 
 def lines_of(name: str) -> list[str]:
-    """The lines of a file in examples/, which may be compressed."""
+    """The lines of a file of the checkout, which may be compressed."""
     reads = lzma.open if name.endswith(".xz") else open
-    with reads(EXAMPLES / name, "rt", encoding="utf-8") as lines:
+    with reads(ROOT / name, "rt", encoding="utf-8") as lines:
         return [line.rstrip("\n") for line in lines]
 
 
@@ -36,7 +37,7 @@ def words(sentence: str) -> list[str]:
 @cache
 def merges() -> dict[tuple[str, str], int]:
     """The demo's merges, each with its place in the order in which they were learned."""
-    pairs = [line.split() for line in lines_of("demo_en_de/bpecodes")[1:]]
+    pairs = [line.split() for line in lines_of("models/demo_en_de/bpecodes")[1:]]
     return {(first, second): place for place, (first, second) in enumerate(pairs)}
 
 

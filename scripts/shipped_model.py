@@ -24,7 +24,7 @@ LICENCES = {"demo_en_de": "mit", "tatoeba_en_de": "cc-by-2.0"}
 def main() -> int:
     """Pack, compare, describe; for the demo, look inside."""
     (name,) = sys.argv[1:]
-    model, packed = Path("examples") / name, Path("runs") / name / "model"
+    model, packed = Path("models") / name, Path("runs") / name / "model"
     if name == "demo_en_de":
         subprocess.run([str(HERE / "demo.sh"), "en-de"], check=True)
     run("pack", name, "--half", "--out", str(model))

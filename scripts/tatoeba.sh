@@ -2,7 +2,7 @@
 # Everyday English to German: from Tatoeba's pairs to a packed model, runs/tatoeba_en_de/model. This
 # script only calls the stages; each one continues, or is skipped if its result is there already.
 # Training took 229 minutes of one thread of a Zen 3, beside other work. With NEWSTEST scored,
-# `python scripts/shipped_model.py tatoeba_en_de` makes examples/tatoeba_en_de of it.
+# `python scripts/shipped_model.py tatoeba_en_de` makes models/tatoeba_en_de of it.
 #
 #   scripts/tatoeba.sh FOLDER [NEWSTEST]
 #

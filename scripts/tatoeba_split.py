@@ -30,7 +30,7 @@ HELD_OUT = 1500  # pairs of each of the three held-out parts, for clusters about
 LARGEST = 20  # pairs of a held-out cluster: a larger one would be a test of one sentence
 SEED = 1
 WORD = re.compile(r"\w+")
-#: of the English, then the German lines that examples/tatoeba_en_de was trained on: those of the
+#: of the English, then the German lines that models/tatoeba_en_de was trained on: those of the
 #: file of 2018-05-13 less 3,000 pairs that were set aside
 TEXT = "0c894f9aba40117a5715a24e3904ae58dd9e67e560b00820d3836a4859ccdcd2"
 

@@ -1,6 +1,6 @@
 """A translation service: POST {"sentences": ["…"]} to /translate.
 
-MODEL=examples/tatoeba_en_de uvicorn service:app
+MODEL=models/tatoeba_en_de uvicorn service:app
 """
 
 import os

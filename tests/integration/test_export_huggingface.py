@@ -30,7 +30,7 @@ from vaswani.export.to_huggingface import MarianEngine, generation_configuration
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
 
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
 
 

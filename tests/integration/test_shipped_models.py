@@ -11,8 +11,9 @@ from vaswani.commands.attention import COMMAND, RECORD
 from vaswani.common.artifact import changed_files, check_recorded
 from vaswani.model_folder.folder import SUMS, WEIGHTS, sums_of
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
+MODELS = Path(__file__).resolve().parents[2] / "models"
+MODEL = MODELS / "demo_en_de"
+PAGE = MODELS / "demo_en_de_attention"
 
 
 def test_the_shipped_model_is_as_it_was_made():
@@ -25,7 +26,7 @@ def test_the_shipped_model_is_as_it_was_made():
 
 
 def test_the_everyday_model_is_as_it_was_made_and_translates():
-    model = EXAMPLES / "tatoeba_en_de"
+    model = MODELS / "tatoeba_en_de"
     assert changed_files(model, SUMS, sums_of(model)) == []
     assert sum(path.stat().st_size for path in model.iterdir()) < 8.5e6
     (translation,) = Translator.from_pretrained(model).translate(["Can you help me?"])
@@ -38,4 +39,4 @@ def test_the_shipped_page_is_whole_and_of_this_model():
     record = json.loads((PAGE / RECORD).read_text(encoding="utf-8"))
     (translation,) = Translator.from_pretrained(MODEL).translate([record["source"]])
     assert record["target"] == translation.text
-    assert (record["model"], record["translated_by_the_model"]) == ("examples/demo_en_de", True)
+    assert (record["model"], record["translated_by_the_model"]) == ("models/demo_en_de", True)

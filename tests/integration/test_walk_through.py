@@ -20,7 +20,7 @@ from vaswani_transformer.vocabulary import UNK
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "examples" / "paper.py"
-DEMO = ROOT / "examples" / "demo_en_de"
+DEMO = ROOT / "models" / "demo_en_de"
 NUMBERS = [str(number) for number in range(1, 17)]
 cells = runpy.run_path(str(ROOT / "scripts" / "paper_notebook.py"))["cells"]
 CELLS = cells(PAGE.read_text(encoding="utf-8"))

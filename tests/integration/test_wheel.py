@@ -156,7 +156,7 @@ def test_the_extra_translate_needs_no_compiler_and_translates(version, wheel, tm
     lines = [
         f"'{python}' -m venv env",
         f"env/bin/python -m pip install -q --only-binary :all: '{wheel}[translate]'",
-        f"echo 'one two' | env/bin/vaswani translate '{ROOT}/examples/demo_en_de'",
+        f"echo 'one two' | env/bin/vaswani translate '{ROOT}/models/demo_en_de'",
     ]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     done = subprocess.run(

@@ -26,6 +26,7 @@ COPIED += (
     "constraints",
     "benchmarks",
     "experiments",
+    "models",
     "examples",
     "scripts",
     "docs",

@@ -12,7 +12,7 @@ import torch
 from vaswani_transformer import Transformer, beam_search, packed
 
 pytest.importorskip("safetensors")
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 
 
 def test_the_demo_translates() -> None:

@@ -1,4 +1,4 @@
-"""Record twenty translations by examples/demo_en_de:  python -m tests.recorded.make TEXT
+"""Record twenty translations by models/demo_en_de:  python -m tests.recorded.make TEXT
 
 TEXT is the demo's data/demo_en_de/text/test.en.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from vaswani import Translator
 
 HERE = Path(__file__).parent
-MODEL = HERE.parents[1] / "examples" / "demo_en_de"
+MODEL = HERE.parents[1] / "models" / "demo_en_de"
 RECORD = HERE / "demo_en_de.json"
 
 

@@ -92,7 +92,7 @@ def test_the_page_on_python_translates(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    text, ids = (one for one in examples if "examples/tatoeba_en_de" in one)
+    text, ids = (one for one in examples if "models/tatoeba_en_de" in one)
     exec(text, {})
     assert "Das Haus ist alt." in capsys.readouterr().out
     exec(ids, {})

@@ -1,4 +1,4 @@
-"""How the text of examples/tatoeba_en_de is split: no held-out sentence has a twin in training."""
+"""How the text of models/tatoeba_en_de is split: no held-out sentence has a twin in training."""
 
 import random
 
