@@ -24,8 +24,8 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
+from vaswani.common.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run
 from vaswani.experiment.yaml_tables import read_yaml
 
 SHOWN = 5

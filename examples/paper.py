@@ -1510,8 +1510,8 @@ plt.show()
 # %% [markdown]
 # ## 14 A trained model and its mistake
 #
-# [models/demo_en_de](../models/demo_en_de/README.md) holds a model that was trained longer: two layers per
-# side, width 128, on 20,000 of the demo's sentence pairs.
+# [models/demo_en_de](../models/demo_en_de/README.md) holds a model that was trained longer: two
+# layers per side, width 128, on 20,000 of the demo's sentence pairs.
 
 # %%
 from vaswani_transformer import beam_search, packed
@@ -1622,7 +1622,8 @@ assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05
 # (With sinusoids one matrix moves any position on by one, as section 5 showed: that says what a
 # model could learn, not what this one has learned.)
 #
-# (The [attention page](../models/demo_en_de_attention/attention.html), once downloaded, shows every head.)
+# (The [attention page](../models/demo_en_de_attention/attention.html), once downloaded, shows
+# every head.)
 #
 # **Exercise.** Make up sentences like ours, with other numbers. Which come out wrong?
 #

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 from experiments.harness import CommandError, Experiment, Row, stem
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
+from vaswani.common.find import find_config, is_run
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.find import find_config, is_run
 from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics, trained_differently
 from vaswani.paper.runner import run_commands
 

@@ -24,8 +24,8 @@ from experiments import records
 from experiments.records import Record
 from experiments.tables import Table, joined
 from vaswani.common.errors import UserError, nearest
+from vaswani.common.find import file_stem
 from vaswani.common.signals import signals_as_interrupts
-from vaswani.experiment.find import file_stem
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.experiment.yaml_tables import read_yaml
 

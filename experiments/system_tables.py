@@ -27,8 +27,8 @@ from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
 from vaswani.common.files import read_json
+from vaswani.common.find import DEMO_TEXT, find_config
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import DEMO_TEXT, find_config
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.scoring import report
 from vaswani.scoring.score_input import ScoreInput, input_of_run, read_aligned

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from vaswani.experiment.find import find_config
+from vaswani.common.find import find_config
 
 WORDS = {
     "en": "house garden cat dog river king letter train book song winter morning bread stone",

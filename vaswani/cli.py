@@ -24,8 +24,8 @@ from vaswani.common import signals
 from vaswani.common.environment import version
 from vaswani.common.errors import FAIRSEQ, NO_MEMORY, nearest, refusal_of_fairseq
 from vaswani.common.files import NO_SPACE
+from vaswani.common.find import DOCS
 from vaswani.common.options import check_encoding, parse
-from vaswani.experiment.find import DOCS
 
 # fairseq uses it at import: here, so that the processes that a training spawns are silent as well
 warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")

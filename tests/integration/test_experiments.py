@@ -20,8 +20,8 @@ from tests import stock
 from tests.files import write
 from tests.models import dictionary, task
 from tests.processes import ROOT
+from vaswani.common.find import find_config
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
-from vaswani.experiment.find import find_config
 from vaswani.paper import runner
 
 TREES = Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb"

@@ -8,10 +8,10 @@ import pytest
 
 from tests import archives
 from vaswani.common.errors import UserError
+from vaswani.common.find import CONFIGS
 from vaswani.data.archives import Part, Source, extract, read_parts, segments
 from vaswani.data.read_recipe import find_recipe
 from vaswani.data.recipe import Recipe
-from vaswani.experiment.find import CONFIGS
 from vaswani.experiment.yaml_tables import read_yaml
 
 MANIFEST = CONFIGS / "data" / "archives" / "wmt14.yaml"

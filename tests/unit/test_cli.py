@@ -17,8 +17,8 @@ import yaml
 
 import vaswani
 from vaswani import cli
+from vaswani.common import find
 from vaswani.common.options import Checked
-from vaswani.experiment import find
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.paper import FILES
 

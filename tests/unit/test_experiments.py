@@ -14,9 +14,9 @@ from experiments.harness import Row
 from experiments.system_tables import SystemsExperiment
 from tests.files import write
 from vaswani.common.errors import UserError
+from vaswani.common.find import find_config
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding
-from vaswani.experiment.find import find_config
 from vaswani.paper import runner
 
 Scores = dict[str, Any]

@@ -3,8 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
+from vaswani.common.find import find_config
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import devices_in_words, on_cpu
 
 

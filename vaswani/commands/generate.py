@@ -20,10 +20,10 @@ from pathlib import Path
 from vaswani.common.artifact import check_folder, is_inside, writing
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import Table, locked, sha256_of
+from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.decoding.translations import check_replaceable, translations_of
-from vaswani.experiment.find import is_run
 from vaswani.model_folder import search_options
 from vaswani.model_folder.search_options import BEAM_OPTIONS
 

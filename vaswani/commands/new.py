@@ -17,8 +17,8 @@ from pathlib import Path
 from vaswani.common.artifact import check_folder, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
+from vaswani.common.find import experiment_paths, file_stem
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import experiment_paths, file_stem
 from vaswani.planning.published_settings import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

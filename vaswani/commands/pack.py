@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
+from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import is_run
 from vaswani.model_folder.data_text import DataOptions
 
 

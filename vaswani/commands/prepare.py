@@ -25,6 +25,14 @@ from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
+from vaswani.common.find import (
+    DEMO_TEXT,
+    SHIPPED,
+    file_stem,
+    find_config,
+    first_data_bin,
+    known_configs,
+)
 from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
@@ -34,14 +42,6 @@ from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import Recipe
 from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.find import (
-    DEMO_TEXT,
-    SHIPPED,
-    file_stem,
-    find_config,
-    first_data_bin,
-    known_configs,
-)
 from vaswani.experiment.yaml_tables import read_yaml
 
 STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")

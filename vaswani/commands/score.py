@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
+from vaswani.common.find import find_run
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import find_run
 
 
 @dataclass(frozen=True, kw_only=True)

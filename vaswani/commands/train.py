@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
+from vaswani.common.find import find_config
 from vaswani.common.options import argument
-from vaswani.experiment.find import find_config
 
 
 @dataclass(frozen=True, kw_only=True)

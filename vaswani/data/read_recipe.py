@@ -6,11 +6,11 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import Table
+from vaswani.common.find import find_config
 from vaswani.common.options import check_number
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.find import find_config
 from vaswani.experiment.yaml_tables import read_yaml
 
 #: valid values of these keys

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, read_sums, sha256_of
+from vaswani.common.find import find_run, first_data_bin
 from vaswani.data.pieces import check_dictionary
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
@@ -20,7 +21,6 @@ from vaswani.data.text_recipe import (
     TextRecipe,
     read_section,
 )
-from vaswani.experiment.find import find_run, first_data_bin
 from vaswani.experiment.yaml_tables import read_yaml
 
 

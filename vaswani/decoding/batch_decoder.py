@@ -19,11 +19,11 @@ from omegaconf import DictConfig
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.find import first_data_bin
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.experiment.fairseq_config import fairseq_form
-from vaswani.experiment.find import first_data_bin
 from vaswani.model_folder.search_options import SearchOptions
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from vaswani.common.artifact import RecordedOutputs
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json
-from vaswani.experiment.find import RUN_CONFIG
+from vaswani.common.find import RUN_CONFIG
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 

@@ -11,7 +11,7 @@ from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.resuming import TRAINED
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.experiment.find import find_run, run_folders
+from vaswani.common.find import find_run, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
 from vaswani.experiment.validation import Validation
 

@@ -11,11 +11,11 @@ from transformer_plugin.compat.saving import write_checkpoint
 from vaswani.common.artifact import making, output_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.find import first_data_bin, is_run, subset_option
 from vaswani.common.progress import stage_bar
 from vaswani.experiment import checkpoints
 from vaswani.experiment.averaging import averaged_checkpoint, model_of, running_means
 from vaswani.experiment.checkpoints import Checkpoint, run_of
-from vaswani.experiment.find import first_data_bin, is_run, subset_option
 from vaswani.experiment.plugin import saved_config
 from vaswani.experiment.validation import Validation
 

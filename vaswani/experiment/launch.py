@@ -28,7 +28,7 @@ from torch.multiprocessing import ProcessExitedException
 from transformer_plugin.config import ConfigError, PluginError
 from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
-from vaswani.experiment.find import DOCS
+from vaswani.common.find import DOCS
 from vaswani_transformer.precision import computed_in, tf32
 
 T = TypeVar("T")

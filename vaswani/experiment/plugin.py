@@ -14,7 +14,7 @@ from transformer_plugin.checkpoints import checkpoint_metadata
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.experiment.find import RUN_CONFIG, is_run
+from vaswani.common.find import RUN_CONFIG, is_run
 from vaswani.experiment.yaml_tables import read_yaml
 
 

@@ -13,7 +13,7 @@ from transformer_plugin.compat.resuming import newest_checkpoint, trained_checkp
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, read_json
-from vaswani.experiment.find import RUN_CONFIG, file_stem, is_run
+from vaswani.common.find import RUN_CONFIG, file_stem, is_run
 from vaswani.experiment.launch import Launch, on_cpu, precision_of
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani_transformer.precision import tf32

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.find import first_data_bin
 from vaswani.experiment.fairseq_config import fairseq_form, with_defaults
-from vaswani.experiment.find import first_data_bin
 from vaswani.experiment.plugin import saved_config
 
 #: called with 1 after each batch

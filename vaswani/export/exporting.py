@@ -10,10 +10,10 @@ from pathlib import Path
 from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of, write_json
+from vaswani.common.find import is_run, run_folders
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.translator import Translator
 from vaswani.experiment.checkpoints import best_of_run
-from vaswani.experiment.find import is_run, run_folders
 from vaswani.experiment.plugin import load_plugin
 from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 from vaswani.export.card import export_card

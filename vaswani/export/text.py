@@ -5,8 +5,8 @@ from itertools import islice
 from pathlib import Path
 
 from vaswani.common.errors import UserError
+from vaswani.common.find import first_data_bin
 from vaswani.data import text
-from vaswani.experiment.find import first_data_bin
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.folder import ModelFolder
 

@@ -11,7 +11,7 @@ from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.experiment.find import is_run
+from vaswani.common.find import is_run
 from vaswani.experiment.plugin import load_plugin
 from vaswani.model_folder.folder import (
     CONFIG,

@@ -16,10 +16,10 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of, write_json
+from vaswani.common.find import first_data_bin
 from vaswani.common.templates import render
 from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
-from vaswani.experiment.find import first_data_bin
 from vaswani.experiment.plugin import load_user_dir, to_dict
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe

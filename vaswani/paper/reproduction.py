@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from vaswani.common import signals
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
+from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import (
     FINISHED,

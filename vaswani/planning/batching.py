@@ -13,9 +13,9 @@ from omegaconf import DictConfig
 from transformer_plugin.batch_size import TOLERANCE, measure
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
+from vaswani.common.find import first_data_bin
 from vaswani.data import data_bin
 from vaswani.experiment.fairseq_config import complete, fairseq_form
-from vaswani.experiment.find import first_data_bin
 from vaswani.planning import arithmetic
 from vaswani_transformer.fast.processor import choices_for
 

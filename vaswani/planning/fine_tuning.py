@@ -17,9 +17,9 @@ from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.find import find_run
 from vaswani.experiment.checkpoints import Checkpoint, describe, find_checkpoint
 from vaswani.experiment.fairseq_config import complete
-from vaswani.experiment.find import find_run
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config

@@ -21,13 +21,13 @@ from transformer_plugin.config import (
     VaswaniTranslationConfig,
 )
 from vaswani.common.files import sha256_of
+from vaswani.common.find import subset_option
 from vaswani.common.templates import render
 from vaswani.data import data_bin
 from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.fairseq_config import complete, config_of
-from vaswani.experiment.find import subset_option
 from vaswani.experiment.plugin import load_plugin
 from vaswani.experiment.yaml_tables import parse_yaml
 from vaswani.planning import arithmetic, batching

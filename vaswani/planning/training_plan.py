@@ -12,8 +12,8 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.find import find_config
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, batching

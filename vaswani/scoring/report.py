@@ -10,10 +10,10 @@ from sacrebleu.metrics.base import Metric
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
 from vaswani.common.files import Table, atomic_write
+from vaswani.common.find import RUN_CONFIG
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
-from vaswani.experiment.find import RUN_CONFIG
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
