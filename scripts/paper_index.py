@@ -26,9 +26,10 @@ HEAD = """# The paper as an index
 "Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)), part by part:
 what it says, our code, and the tests that check it. What differs from the paper, and why, is in
 [fidelity](fidelity.md); its results beside ours are in [results](results.md). [A
-notebook](../examples/paper.ipynb) walks through it with equations, tensors and pictures.
-A name is a class or a function in the file that it links to. `python scripts/paper_index.py` makes
-this page from [paper.yaml](paper.yaml) and the `paper` marks of the tests.
+notebook](../examples/walkthrough/paper.ipynb) walks through it with equations, tensors and
+pictures. A name is a class or a function in the file that it links to. `python
+scripts/paper_index.py` makes this page from [paper.yaml](paper.yaml) and the `paper` marks of the
+tests.
 """
 
 Definition = ast.ClassDef | ast.FunctionDef

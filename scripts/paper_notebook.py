@@ -1,4 +1,4 @@
-"""Makes examples/paper.ipynb, with its outputs, from examples/paper.py.
+"""Makes examples/walkthrough/paper.ipynb, with its outputs, from examples/walkthrough/paper.py.
 
     python scripts/paper_notebook.py        needs pip install -e '.[notebook]'; takes a minute
 
@@ -9,7 +9,7 @@ The page is written as Python with a comment at the start of each cell: ``# %%``
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "examples" / "paper.py"
+PAGE = Path(__file__).resolve().parent.parent / "examples" / "walkthrough" / "paper.py"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
 MARKDOWN = "[markdown]"
 

@@ -14,10 +14,10 @@ Only the names are learned and scored, with the right words before them. What a 
 source when it writes is its state: as many floats for any k in an LSTM without attention, one
 vector for each word of the source where there is attention.
 
-The layers are those of vaswani_transformer and examples/recurrent, trained by one short loop. Each
-system is trained at each of ``RATES``; the best, on sentences set aside (of those that end alike,
-the one that is first at 90 %), is trained with another seed. A training ends early when 99.9 % of
-the names are right three times in a row.
+The layers are those of vaswani_transformer and examples/user_dirs/recurrent, trained by one short
+loop. Each system is trained at each of ``RATES``; the best, on sentences set aside (of those that
+end alike, the one that is first at 90 %), is trained with another seed. A training ends early when
+99.9 % of the names are right three times in a row.
 """
 
 import importlib
@@ -83,7 +83,7 @@ class System(NamedTuple):
 
 def example(name: str) -> Any:
     """A module of examples/, imported as fairseq imports a user-dir: once."""
-    load_user_dir(str(HERE.parent / "examples" / name))
+    load_user_dir(str(HERE.parent / "examples" / "user_dirs" / name))
     return importlib.import_module(name)
 
 
@@ -105,7 +105,7 @@ class Sequential(nn.Module):
 
 
 def transformer(relative: bool = False) -> nn.Module:
-    """The paper's model; ``relative``: with the self-attention of examples/relative_positions."""
+    """The paper's model; ``relative``: with relative_positions' self-attention."""
     sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
     both: dict[str, Any] = {
         f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()

@@ -13,7 +13,7 @@ from fairseq.utils import import_user_module
 from tests.models import batch, config, small_model, task
 from vaswani_transformer.embedding import sinusoids
 
-RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "relative_positions"
+RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "user_dirs" / "relative_positions"
 import_user_module(argparse.Namespace(user_dir=str(RELATIVE)))  # as fairseq's commands do, once
 example = importlib.import_module("relative_positions")
 

@@ -38,7 +38,7 @@ def experiment(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> SystemsExper
     recipe["task"]["data"] = "data/digits/data-bin"
     write(workplace / "configs" / "small.yaml", yaml.safe_dump(recipe))
     recurrent = [
-        f"common.user_dir={ROOT / 'examples' / 'recurrent'}",
+        f"common.user_dir={ROOT / 'examples' / 'user_dirs' / 'recurrent'}",
         "model._name=recurrent_translation",
         "model.hidden_size=8",
         "model.layers=1",

@@ -1,4 +1,4 @@
-"""examples/recurrent: what the paper is compared with, held against its formulas."""
+"""examples/user_dirs/recurrent: what the paper is compared with, held against its formulas."""
 
 import argparse
 import importlib
@@ -13,7 +13,7 @@ from tests import stock
 from tests.models import batch, dictionary, sample, task
 from transformer_plugin.config import ConfigError
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "recurrent"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "user_dirs" / "recurrent"
 import_user_module(argparse.Namespace(user_dir=str(FOLDER)))  # as fairseq's commands do, once
 example = importlib.import_module("recurrent")
 

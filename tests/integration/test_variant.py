@@ -1,4 +1,4 @@
-"""A variant as a subclass (examples/relative_positions): from training to export."""
+"""A variant as a subclass (examples/user_dirs/relative_positions): from training to export."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.plugin import saved_config
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIANT = ROOT / "examples" / "relative_positions"
+VARIANT = ROOT / "examples" / "user_dirs" / "relative_positions"
 TO_FAIRSEQ = ("--to", "fairseq")
 
 

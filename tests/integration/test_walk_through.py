@@ -1,4 +1,4 @@
-"""examples/paper.py, the walk through the paper, and the notebook made from it."""
+"""examples/walkthrough/paper.py, the walk through the paper, and the notebook made from it."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ import torch
 from vaswani_transformer.vocabulary import UNK
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "examples" / "paper.py"
+PAGE = ROOT / "examples" / "walkthrough" / "paper.py"
 DEMO = ROOT / "models" / "demo_en_de"
 NUMBERS = [str(number) for number in range(1, 17)]
 cells = runpy.run_path(str(ROOT / "scripts" / "paper_notebook.py"))["cells"]

@@ -57,7 +57,7 @@ def test_every_link_leads_somewhere():
 
 
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
-    """But for examples/paper.py: a walk through the whole paper, in cells, is as long as it is."""
+    """But for the walkthrough: one of the whole paper, in cells, is as long as it is."""
     long = []
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):

@@ -1,7 +1,7 @@
 """A variation without a fork: relative positions (Shaw et al., 2018, arXiv:1803.02155).
 
-    fairseq-train DATA --user-dir examples/relative_positions --arch relative_transformer \
-        --max-distance 16 …
+    fairseq-train DATA --user-dir examples/user_dirs/relative_positions \
+        --arch relative_transformer --max-distance 16 …
 
 Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to q · k
 before the softmax (equation 4 of Shaw et al.); distances above ``--max-distance`` count as equal to

@@ -1,6 +1,6 @@
 """What the paper is compared with: a recurrent encoder–decoder, with attention or without.
 
-    fairseq-train DATA --user-dir examples/recurrent --arch recurrent_translation \
+    fairseq-train DATA --user-dir examples/user_dirs/recurrent --arch recurrent_translation \
         --cell lstm --hidden-size 200 --attention-score additive …
 
 The encoder reads the sentence in both directions; the decoder starts from its last states and

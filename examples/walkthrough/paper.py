@@ -11,16 +11,18 @@
 # what would help.
 #
 # **Everything shown is the real thing.** The model's functions are printed from
-# [vaswani_transformer](../vaswani_transformer), which trains real models. The `assert` lines check
-# what the text claims: if a claim were wrong, the page would stop there. Break something and watch:
-# remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py`, and run the page again.
+# [vaswani_transformer](../../vaswani_transformer), which trains real models. The `assert` lines
+# check what the text claims: if a claim were wrong, the page would stop there. Break something and
+# watch: remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py`, and run the page
+# again.
 #
 # **What you need to know:** matrix products; mean and variance; softmax and cross-entropy; what a
 # gradient is; tensors and `nn.Module` in PyTorch.
 #
-# **How to run it:** read it here, open `paper.ipynb` in Jupyter, or run `python examples/paper.py`.
-# It takes less than a minute on one core, and needs torch and matplotlib; section 14 also needs
-# safetensors. Without installing the project, put `PYTHONPATH=.` before the command.
+# **How to run it:** read it here, open `paper.ipynb` in Jupyter, or run
+# `python examples/walkthrough/paper.py`. It takes less than a minute on one core, and needs torch
+# and matplotlib; section 14 also needs safetensors. Without installing the project, put
+# `PYTHONPATH=.` before the command.
 #
 # ## Contents
 #
@@ -137,8 +139,8 @@ assert BATCH.shape == (3, len(ids))
 #
 # <details><summary>Answer</summary>
 #
-# Put sentences of about the same length into one batch. [train.py](train.py) sorts the sentences by
-# length before it makes batches.
+# Put sentences of about the same length into one batch. [train.py](../train.py) sorts the
+# sentences by length before it makes batches.
 #
 # ```python
 # share = BATCH.eq(PAD).float().mean()
@@ -491,7 +493,7 @@ assert 14 < positions[-1] / small[-1] < 18
 # %% [markdown]
 # **Notice** the right end, the paper's width of 512: without the factor, the positions would be
 # about sixteen times as large as the words. With it, both are about equally large. (What the factor
-# is worth in training: [docs/bugs.md](../docs/bugs.md#a), bug A.)
+# is worth in training: [docs/bugs.md](../../docs/bugs.md#a), bug A.)
 #
 # ### Without positions, order is lost
 #
@@ -705,7 +707,7 @@ assert spreads[-1][0] > 1.5 and abs(spreads[-1][1] - 1) < 0.01
 # %% [markdown]
 # **Notice** that each sum makes the numbers larger, unless a norm follows. (Many published
 # implementations normalise the *input* of the sub-layer instead. That is another model; see
-# [docs/bugs.md](../docs/bugs.md#seen-in-published-code).)
+# [docs/bugs.md](../../docs/bugs.md#seen-in-published-code).)
 #
 # ### Dropout, training mode and evaluation mode
 #
@@ -967,8 +969,8 @@ assert 40_000 < 37_000 + missing / 512 < 42_000
 # ### Is it the paper's?
 #
 # A Transformer with a bug usually trains, only worse. So this project has a
-# [check](../docs/check.md), which finds out what a model computes. It has to be told how to build
-# one and how to get its logits; what it is not told it does not look at.
+# [check](../../docs/check.md), which finds out what a model computes. It has to be told how to
+# build one and how to get its logits; what it is not told it does not look at.
 #
 # **Exercise.** Plant a bug, and read what the check says. For example, forget the sum of Add &
 # Norm: in a subclass of `AddAndNorm` with a `forward` of its own, which `build_add_and_norm`
@@ -1009,7 +1011,7 @@ assert card_of(Transformer).titles("differs", "error") == []
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The card names the sum. [docs/bugs.md](../docs/bugs.md#g) shows what it costs.
+# The card names the sum. [docs/bugs.md](../../docs/bugs.md#g) shows what it costs.
 #
 # ```python
 # class ForgetsTheSum(AddAndNorm):
@@ -1246,7 +1248,7 @@ assert least < losses[-1] < 2
 assert 3 * len(TRAIN) > 600 * 32
 
 # %% [markdown]
-# The full training loop, with dropout, batches by length and a test, is [train.py](train.py).
+# The full training loop, with dropout, batches by length and a test, is [train.py](../train.py).
 #
 # **Exercise.** With a warm-up of 4,000, the rate at update 1,000 is a quarter of the peak. When is
 # it again as small?
@@ -1510,7 +1512,7 @@ plt.show()
 # %% [markdown]
 # ## 14 A trained model and its mistake
 #
-# [models/demo_en_de](../models/demo_en_de/README.md) holds a model that was trained longer: two
+# [models/demo_en_de](../../models/demo_en_de/README.md) holds a model that was trained longer: two
 # layers per side, width 128, on 20,000 of the demo's sentence pairs.
 
 # %%
@@ -1615,14 +1617,14 @@ assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05
 # ### The hypothesis of section 5
 #
 # If the two positions were too close together, positions farther apart would help. We
-# [tried it](../docs/results.md#two-equal-neighbours), with three trainings of each. With positions
-# 8 apart, 11 to 15 of the 30 test sentences with any equal neighbours still go wrong, instead of 15
-# to 17. **So the hypothesis fails.** With *relative* positions in the decoder, 4 to 9 go wrong; in
-# both sides, 0 to 2. There the step from one place to the next has the same vector everywhere.
-# (With sinusoids one matrix moves any position on by one, as section 5 showed: that says what a
-# model could learn, not what this one has learned.)
+# [tried it](../../docs/results.md#two-equal-neighbours), with three trainings of each. With
+# positions 8 apart, 11 to 15 of the 30 test sentences with any equal neighbours still go wrong,
+# instead of 15 to 17. **So the hypothesis fails.** With *relative* positions in the decoder, 4 to 9
+# go wrong; in both sides, 0 to 2. There the step from one place to the next has the same vector
+# everywhere. (With sinusoids one matrix moves any position on by one, as section 5 showed: that
+# says what a model could learn, not what this one has learned.)
 #
-# (The [attention page](../models/demo_en_de_attention/attention.html), once downloaded, shows
+# (The [attention page](../../models/demo_en_de_attention/attention.html), once downloaded, shows
 # every head.)
 #
 # **Exercise.** Make up sentences like ours, with other numbers. Which come out wrong?
@@ -1850,7 +1852,7 @@ plt.show()
 
 # %% [markdown]
 # **Notice** where the lines cross: at $n = d$. (These terms leave out the projections;
-# [docs/results.md](../docs/results.md) counts and times whole layers.)
+# [docs/results.md](../../docs/results.md) counts and times whole layers.)
 #
 # **Exercise.** A sentence has 30 words, and $d = 512$. How much less work is self-attention, by the
 # paper's terms? And a document of 3,000 words?
@@ -1869,7 +1871,7 @@ plt.show()
 # %% [markdown]
 # ## Where to go on
 #
-# - [train.py](train.py): sections 11 to 13 in full, on all of the demo's text
-# - [docs/paper.md](../docs/paper.md): every part of the paper, its code here, and its tests
-# - [docs/fidelity.md](../docs/fidelity.md): where the paper leaves something open, or we differ
-# - [docs/bugs.md](../docs/bugs.md): what mistakes look like in training, as a quiz
+# - [train.py](../train.py): sections 11 to 13 in full, on all of the demo's text
+# - [docs/paper.md](../../docs/paper.md): every part of the paper, its code here, and its tests
+# - [docs/fidelity.md](../../docs/fidelity.md): where the paper leaves something open, or we differ
+# - [docs/bugs.md](../../docs/bugs.md): what mistakes look like in training, as a quiz

@@ -1,4 +1,4 @@
-"""What examples/paper.py needs besides the model: to split text, print, draw and look inside."""
+"""What paper.py needs besides the model: to split text, print, draw and look inside."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
 
 
