@@ -18,6 +18,7 @@ In the order in which to read it:
     moses.py            text of Moses' tokens, with what its detokeniser leaves apart
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
+    sums.py             hashes of files
     fast/               quicker forms of some modules, each equal to the readable one
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from .config import TransformerConfig
+from .sums import read_sums
 from .transformer import Transformer
 from .vocabulary import Vocabulary
 
@@ -27,12 +28,6 @@ MATRICES = (
     "decoder.embedding.tokens.weight",
     "decoder.output_projection.weight",
 )
-
-
-def read_sums(path: Path) -> dict[str, str]:
-    """The hashes in a file in ``sha256sum``'s format, by name."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def check_sums(folder: Path, names: Iterable[str]) -> None:

@@ -94,12 +94,6 @@ def sha256_of(path: PathLike) -> str:
     return digest.hexdigest()
 
 
-def read_sums(path: Path) -> dict[str, str]:
-    """The hashes in a file in ``sha256sum``'s format, by name."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-
-
 def read_json(path: Path) -> Table:
     """A JSON table, or an empty one if there is none."""
     try:

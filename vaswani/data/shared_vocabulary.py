@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json, read_sums, sha256_of
+from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
 from vaswani.data.pieces import check_dictionary
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
@@ -22,6 +22,7 @@ from vaswani.data.text_recipe import (
     read_section,
 )
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer.sums import read_sums
 
 
 @dataclass(frozen=True)

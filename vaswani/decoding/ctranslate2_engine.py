@@ -23,35 +23,7 @@ from vaswani.decoding.engine import (
 )
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH, SearchOptions
-
-
-class Symbols:
-    """One side's symbols by their ids: the part of fairseq's dictionary that is needed."""
-
-    unk_word = "<unk>"
-
-    def __init__(self, symbols: Sequence[str]) -> None:
-        self.symbols = symbols
-        self.ids = {symbol: number for number, symbol in enumerate(symbols)}
-        self.unk_index = self.ids[self.unk_word]
-
-    def __getitem__(self, number: int) -> str:
-        return self.symbols[number]
-
-    def __len__(self) -> int:
-        return len(self.symbols)
-
-    def index(self, sym: str) -> int:
-        """The id of a symbol; for an unknown one, that of ``<unk>``."""
-        return self.ids.get(sym, self.unk_index)
-
-    def eos(self) -> int:
-        """The id of the end of sentence."""
-        return self.ids["</s>"]
-
-    def bos(self) -> int:
-        """The id of the beginning of sentence."""
-        return self.ids["<s>"]
+from vaswani_transformer.vocabulary import SPECIAL, Vocabulary
 
 
 class CTranslate2Engine(Engine):
@@ -168,11 +140,12 @@ def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
     )
 
 
-def vocabularies(folder: ModelFolder) -> list[Symbols]:
+def vocabularies(folder: ModelFolder) -> list[Vocabulary]:
     """The vocabularies of source and target."""
     per_side = []
     for side in ("source", "target"):
         paths = [folder.path / f"{name}_vocabulary.json" for name in (side, "shared")]
         path = next(path for path in paths if path.name in folder.sums)
-        per_side.append(Symbols(json.loads(path.read_text(encoding="utf-8"))))
+        types = json.loads(path.read_text(encoding="utf-8"))  # the special ones first
+        per_side.append(Vocabulary(types[len(SPECIAL) :]))
     return per_side

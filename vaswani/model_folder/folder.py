@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vaswani.common.artifact import check_unchanged, making
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json, read_sums, sha256_of
+from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.model_folder.search_options import SearchOptions
+from vaswani_transformer.sums import read_sums
 
 if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
     from torch import Tensor
