@@ -86,7 +86,7 @@ def add_costs(row: dict[str, Any], plan: FairseqRow) -> None:
 def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
     """Add to each run its validation loss when the row that costs least had ended.
 
-    It is that of the last validation by then.
+    It is that of the last validation by then, None if there was none yet.
     """
     rows = record["rows"].values()
     budget = min(mean_of(row, "processor_seconds") for row in rows)
@@ -98,7 +98,14 @@ def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
             log = earlier / f"{folder.name}.jsonl.gz"
         updates = budget / run["processor_seconds"] * run["updates"]
         until = [bits for update, bits in read_log(log).curve.items() if update <= 1.01 * updates]
-        run["bits_at_equal_time"] = until[-1]
+        run["bits_at_equal_time"] = until[-1] if until else None
+
+
+def bits_at_equal_time(row: dict[str, Any]) -> str:
+    """The mean over the seeds; a dash if one was not validated by then."""
+    if None in by_seed(row, "bits_at_equal_time").values():
+        return "–"
+    return f"{mean_of(row, 'bits_at_equal_time'):.2f}"
 
 
 def mean_of(row: dict[str, Any], key: str) -> float:
@@ -212,7 +219,7 @@ def systems_table(record: Record) -> Table:
             cells.append(mean_text(list(by_seed(row, key).values()), ".1f"))
         cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
         if "equal_seconds" in record:
-            cells.append(f"{mean_of(row, 'bits_at_equal_time'):.2f}")
+            cells.append(bits_at_equal_time(row))
         cells.append(f"{mean_of(row, 'operations'):.1e}")
         cells.append(f"{mean_of(row, 'processor_seconds') / 60:.1f}")
         lines.append(cells)

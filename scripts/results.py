@@ -25,7 +25,13 @@ from experiments.intervals import mean_text, paired_interval  # noqa: E402
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402
 from experiments.recall.experiment import accuracy_table  # noqa: E402
-from experiments.system_tables import bits_of, by_seed, mean_of, minus_first  # noqa: E402
+from experiments.system_tables import (  # noqa: E402
+    bits_at_equal_time,
+    bits_of,
+    by_seed,
+    mean_of,
+    minus_first,
+)
 from experiments.table3.experiment import contrast_table  # noqa: E402
 from experiments.tables import Table  # noqa: E402
 from vaswani.paper import table1  # noqa: E402
@@ -199,7 +205,7 @@ def everyday() -> str:
         bleu = mean_text(list(by_seed(row, "bleu").values()))
         cells = [name, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, name, "bleu")]
         cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
-        cells.append(f"{mean_of(row, 'bits_at_equal_time'):.2f}")
+        cells.append(bits_at_equal_time(row))
         cells.append(f"{mean_of(row, 'processor_seconds') / 60:.0f}")
         rows.append(cells)
     return markdown(columns, rows)
