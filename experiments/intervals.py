@@ -10,6 +10,10 @@ LEVEL = 0.975
 """Of a two-sided interval of 95 %."""
 
 
+SEEDS_OF_AN_INTERVAL = 3
+"""A difference over fewer is never called shown."""
+
+
 class Interval(NamedTuple):
     """A value and half the width of its interval; None with fewer than two values."""
 
@@ -67,7 +71,7 @@ def mean_text(values: Sequence[float], form: str = ".2f") -> str:
         return "–"
     interval = mean_interval(values)
     text = format(interval.value, form)
-    if len(values) > 2:
+    if len(values) >= SEEDS_OF_AN_INTERVAL:
         text = interval.text(form)
     each = [format(value, form).removesuffix(".0") for value in values]
     return f"{text} ({', '.join(each)})" if len(set(each)) > 1 else text

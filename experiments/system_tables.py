@@ -22,7 +22,7 @@ from benchmarks.demo_report import number_rows, numbers_right, share
 from experiments.costs import cost_of
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
 from experiments.harness import Row, stem
-from experiments.intervals import mean_text, paired_interval
+from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
@@ -187,13 +187,22 @@ def bits_of(row: dict[str, Any]) -> dict[int, float]:
 
 
 def minus_first(record: Record, name: str, key: str) -> str:
-    """A row's figure minus the first row's, over the seeds that both have."""
-    first = next(iter(record["rows"]))
+    """A row's figure minus the first row's, over the seeds that both have.
+
+    With its interval from three seeds on: that of two may be narrow by chance.
+    """
+    rows = record["rows"]
+    first = next(iter(rows))
     if name == first:
         return "–"
-    rows = record["rows"]
-    interval = paired_interval(by_seed(rows[name], key), by_seed(rows[first], key))
-    return interval.text() if interval else "–"
+    values = by_seed(rows[name], key)
+    reference = by_seed(rows[first], key)
+    difference = paired_interval(values, reference)
+    if difference is None:
+        return "–"
+    if len(values.keys() & reference.keys()) < SEEDS_OF_AN_INTERVAL:
+        return f"{difference.value:+.2f}"
+    return difference.text()
 
 
 def systems_table(record: Record) -> Table:

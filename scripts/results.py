@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.bugs import put  # noqa: E402
-from experiments.intervals import mean_text, paired_interval  # noqa: E402
+from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval  # noqa: E402
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402
 from experiments.recall.experiment import accuracy_table  # noqa: E402
@@ -39,7 +39,6 @@ from vaswani.paper import table1  # noqa: E402
 FIGURES = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
 PAIRS = ("en-de", "en-fr")
 OUTSIDE = "parameters outside embeddings"
-SEEDS_OF_AN_INTERVAL = 3
 NEIGHBOURS = (
     "ours",
     "relative in both",
