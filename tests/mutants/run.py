@@ -33,7 +33,7 @@ COPIED += (
     ".github",
 )
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md")
-FILES += ("CITATION.cff", "Makefile", "noxfile.py", "CHANGELOG.md")
+FILES += ("CITATION.cff", "LICENSES.md", "Makefile", "noxfile.py", "CHANGELOG.md")
 #: with these, a test has tested nothing: the planted code itself is wrong
 NO_TEST = re.compile(r"^FAILED .* - (ImportError|ModuleNotFoundError|NameError)", re.MULTILINE)
 
