@@ -40,6 +40,7 @@ def test_the_training_text_is_split_anew_in_each_copy(own: Path) -> None:
     assert len(" ".join(lines(folder / "bpe/train.en")).split()) > 3 * len(subwords)
 
 
+@pytest.mark.slow
 def test_any_number_of_processes_writes_the_same(own: Path) -> None:
     for lang in ("en", "de"):  # more lines than one process gets at a time
         write(own / f"train.{lang}", *archives.sentences(lang, 9_000, 7))

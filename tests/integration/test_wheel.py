@@ -61,6 +61,7 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     assert names == expected
 
 
+@pytest.mark.slow
 def test_a_model_is_checked_from_the_wheel_alone(wheel, tmp_path):
     """Its packages and no others: what moved was left out of a wheel once before."""
     with zipfile.ZipFile(wheel) as archive:

@@ -17,6 +17,8 @@ from tests.plain import student
 from transformer_check import check
 from transformer_check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE
 
+pytestmark = pytest.mark.slow
+
 Forward = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
