@@ -206,10 +206,10 @@ class CTranslate2:
 
 
 def configuration(task: str, data: str) -> Any:
-    """fairseq's configuration for a task and beam search."""
-    from vaswani.experiment.fairseq_config import with_defaults
+    """fairseq's configuration for a task and beam search, into which a task may write."""
+    from vaswani.experiment.fairseq_config import with_defaults, writable
 
-    return with_defaults(
+    config = with_defaults(
         {
             "task": {"_name": task, "data": data},
             "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
@@ -217,6 +217,7 @@ def configuration(task: str, data: str) -> Any:
             "model": {},
         }
     )
+    return writable(config)
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:

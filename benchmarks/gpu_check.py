@@ -281,9 +281,9 @@ def data_to_use(chosen: str | None, demo: str, scale: Scale, folder: Path) -> tu
         demo: the demo's data-bin
         folder: for the text that is joined from it
     """
-    if chosen or MULTI30K.is_dir():
-        data = str(Path(chosen or MULTI30K).resolve())
-        return data, data
+    data = chosen or str(MULTI30K)
+    if Path(data).is_dir() or chosen:
+        return str(Path(data).resolve()), data
     joined = folder / "joined"
     join_sentences(Path(demo), joined, scale.pairs, scale.vocabulary)
     return str(joined), f"the demo's text, joined to {scale.pairs['train']:,} longer pairs"
