@@ -1,5 +1,6 @@
 """Systems that train on one GPU: each waits in its process for its turn, and says what it took."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -156,23 +157,27 @@ def device_microseconds(event: Any, device: str) -> float:
 def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
     """A row of the record, from :meth:`TimedTraining.measure`.
 
+    Speeds are medians, as ``--compile`` may still compile in one of the rounds: 1,250 ms an update
+    beside 70 were seen on an H100.
+
     Args:
         peak: operations per second of the fastest product in the system's precision
     """
     rounds, updates = figures["rounds"], figures["updates"]
     milliseconds = [1000 * one["seconds"] / updates for one in rounds]
-    seconds = sum(one["seconds"] for one in rounds)
+    seconds_of_update = statistics.median(milliseconds) / 1000
+    flops_of_update = figures["flops"] / (updates * len(rounds))
     losses = [loss for one in rounds for loss in one["losses"]]
-    busy = figures["profile"]["milliseconds"] * updates * len(rounds) / 1000 / seconds
+    busy = figures["profile"]["milliseconds"] / 1000 / seconds_of_update
     row = {
         "system": system,
         "ms/update": median_and_range(milliseconds),
-        "tokens/s": sum(one["tokens"] for one in rounds) / seconds,
+        "tokens/s": statistics.median(one["tokens"] / one["seconds"] for one in rounds),
         "real tokens": percent(figures["real_share"]),
         "GB reserved": round(figures["peak_megabytes"] / 1024, 1),
         "kernels": round(figures["profile"]["kernels"]),
         "busy": percent(busy),
-        "MFU": percent(figures["flops"] / seconds / peak),
+        "MFU": percent(flops_of_update / seconds_of_update / peak),
         "loss": last_loss(losses),
     }
     if None in losses:

@@ -163,14 +163,11 @@ class Training:
 
 def make_trainer(arguments: list[str]) -> Any:
     """fairseq's trainer as ``fairseq-train`` would make it from these arguments."""
-    import logging
-
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     parser = options.get_training_parser()
     # else fairseq counts on all GPUs that it sees
     alone = ["--distributed-world-size", "1"]

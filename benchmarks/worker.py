@@ -3,6 +3,7 @@
 The parent asks them in turn, A B A B …, so that a machine whose speed drifts slows all alike.
 """
 
+import logging
 import math
 import multiprocessing
 import os
@@ -109,6 +110,7 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
 
 def serve(pipe: Any, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """The process's loop: make the object, then answer until the parent hangs up."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     system: Any | None = None
     method, arguments = "", ()
     while True:
