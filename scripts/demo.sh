@@ -33,7 +33,7 @@ stage vaswani score "$name"
 stage vaswani pack "$name"
 root=$(cd "$(dirname "$0")/.." && pwd)
 stage env PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" \
-    python -m benchmarks.demo_report "$name" "${seconds[@]}"
+    python -m scripts.demo_report "$name" "${seconds[@]}"
 sentence='The meeting is on the 3rd of March 1987.'
 printf '\n== echo "%s" | vaswani translate runs/%s/model\n' "$sentence" "$name" >&2
 vaswani translate "runs/$name/model" <<<"$sentence"

@@ -20,7 +20,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.bugs import put  # noqa: E402
+from experiments.bugs.quiz import put  # noqa: E402
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval  # noqa: E402
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402

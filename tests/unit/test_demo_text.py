@@ -1,11 +1,11 @@
-"""The files of examples/demo_text are what benchmarks/demo_text generates."""
+"""The files of examples/demo_text are what scripts/demo_text generates."""
 
 import lzma
 
 import pytest
 
 pytest.importorskip("num2words")
-from benchmarks.demo_text import phrases  # noqa: E402
+from scripts.demo_text import phrases  # noqa: E402
 
 
 @pytest.mark.parametrize("target", phrases.TARGETS)

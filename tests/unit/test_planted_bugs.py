@@ -2,11 +2,12 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import bugs
+from experiments.bugs import quiz as bugs
 from tests.mutants import run as mutants
 
 ALL = [mutants.read(name) for name in mutants.names()]
@@ -99,3 +100,17 @@ def test_the_quiz_does_not_name_a_bug_outside_its_answers():
 def test_the_pages_figures_are_those_of_the_records():
     page = bugs.PAGE.read_text(encoding="utf-8")
     assert bugs.fill_in(bugs.fill_in_published(page, bugs.PUBLISHED_RESULTS), bugs.RESULTS) == page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["causal-mask-mising"], "causal-mask-missing"),
+        (["--updates", "20"], "give --out, too"),
+    ],
+)
+def test_the_quiz_refuses_what_it_cannot_run(arguments, message):
+    command = [sys.executable, "-m", "experiments.bugs.quiz", *arguments]
+    done = subprocess.run(command, cwd=mutants.ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("bugs: ") and message in done.stderr

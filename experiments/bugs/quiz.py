@@ -1,9 +1,9 @@
 """What a planted bug looks like in training: the demo's loss curve and score.
 
-    python -m benchmarks.bugs                      the right code, then the quiz of docs/bugs.md
-    python -m benchmarks.bugs --published          the page's bugs from published code, 600 updates
-    python -m benchmarks.bugs attention-not-scaled dropout-on-the-residual
-    python -m benchmarks.bugs --updates 20 --out /tmp/bugs
+    python -m experiments.bugs.quiz                the right code, then the quiz of docs/bugs.md
+    python -m experiments.bugs.quiz --published    those from published code, 600 updates
+    python -m experiments.bugs.quiz attention-not-scaled dropout-on-the-residual
+    python -m experiments.bugs.quiz --updates 20 --out /tmp/bugs
 
 A bug is a patch in tests/mutants, planted in a temporary copy of the sources. There the usual
 commands train, average, decode and score the demo with one thread; its data is made once, in
@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.demo_report import SHOWN, share
 from benchmarks.machine import machine
+from scripts.demo_report import SHOWN, share
 from tests.mutants import run as mutants
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
@@ -59,9 +59,9 @@ READABLE = "softmax-without-the-maximum"
 """The one in a form that the demo does not compute by unless told to."""
 PUBLISHED_UPDATES = 600
 DEMO = "demo_en_de"
-RESULTS = Path(__file__).parent / "results" / "bugs"
-PUBLISHED_RESULTS = RESULTS.with_name("published_bugs")
-PAGE = Path(__file__).parents[1] / "docs" / "bugs.md"
+RESULTS = Path(__file__).parent / "records" / "quiz"
+PUBLISHED_RESULTS = RESULTS.with_name("published")
+PAGE = Path(__file__).parents[2] / "docs" / "bugs.md"
 LETTERS = "ABCDEFGHIJ"
 SHOWN_AT = (100, 200, 400, 900, 1800)
 """Updates for which the page gives the loss."""
@@ -75,7 +75,7 @@ VERBS = (("average", "--last", "5"), ("generate",), ("score",))
 def parser() -> argparse.ArgumentParser:
     """Which bugs, how long, and where the results go."""
     options = argparse.ArgumentParser(
-        prog="python -m benchmarks.bugs",
+        prog="python -m experiments.bugs.quiz",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--updates", type=int, metavar="N", help="(default: the demo's 1,800)")
     options.add_argument("--published", action="store_true", help="those from published code")
     options.add_argument(
-        "--out", metavar="DIR", type=Path, help="(default: a folder of benchmarks/results)"
+        "--out", metavar="DIR", type=Path, help="(default: a folder of experiments/bugs/records)"
     )
     return options
 

@@ -1,6 +1,6 @@
 """Reports what the demo's model learned: figures, five sentences and one picture.
 
-    python -m benchmarks.demo_report RUN [STAGE=SECONDS …]
+    python -m scripts.demo_report RUN [STAGE=SECONDS …]
 
 RUN is a run of a demo experiment after 'vaswani generate' and 'vaswani score'; what the stages took
 is for the record. ``scripts/demo.sh`` calls it last.
@@ -75,7 +75,7 @@ def report(name: str, stages: dict[str, float]) -> None:
         "stage_seconds": stages,
         "environment": {
             **environment(),
-            "command": shlex.join(["benchmarks/demo_report.py", *sys.argv[1:]]),
+            "command": shlex.join(["scripts/demo_report.py", *sys.argv[1:]]),
         },
     }
     numbers, words, picture = (

@@ -1,6 +1,6 @@
 """The demo text: English sentences with numbers, and their German and French translations.
 
-    python -m benchmarks.demo_text.phrases      writes examples/demo_text (pip install num2words)
+    python -m scripts.demo_text.phrases      writes examples/demo_text (pip install num2words)
 
 ``generate`` fills the patterns of templates.py with the words of lexicon.py and the numbers of
 quantities.py. The same call gives the same text on every machine; no number, date or amount in
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.demo_text import lexicon
-from benchmarks.demo_text.quantities import CASES, QUANTITIES, Dice, Filling
-from benchmarks.demo_text.split import PARTS
-from benchmarks.demo_text.templates import TEMPLATES
+from scripts.demo_text import lexicon
+from scripts.demo_text.quantities import CASES, QUANTITIES, Dice, Filling
+from scripts.demo_text.split import PARTS
+from scripts.demo_text.templates import TEMPLATES
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "demo_text"
 TARGETS = ("de", "fr")

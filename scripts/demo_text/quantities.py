@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from benchmarks.demo_text import numerals, split
-from benchmarks.demo_text.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
+from scripts.demo_text import numerals, split
+from scripts.demo_text.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
 
 Item = TypeVar("Item")
 CASES = ("nom", "acc", "dat")

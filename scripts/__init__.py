@@ -1,0 +1,1 @@
+"""Programs of the project itself: the demo, its text and report, the tables of docs/, downloads."""
