@@ -3,7 +3,6 @@
     python -m benchmarks.run                       train, decode, scaling, loss, pieces
     python -m benchmarks.run train --device cuda
     python -m benchmarks.run decode --full         1,000 sentences; for train, the big model too
-    python -m benchmarks.run learning [LOGS]       measures nothing: see 'learning --help'
 
 It writes RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). No test asserts any of these figures,
 as they depend on the machine. If the machine is also busy with other things, trust only the ratios.
@@ -19,11 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import curves, decode, learning, loss, pieces, scaling, train
+from benchmarks import decode, loss, pieces, scaling, train
 from benchmarks.machine import machine, precisions
 from benchmarks.table import markdown
 from vaswani.common.environment import environment
-from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 
 NAMES = ("train", "decode", "scaling", "loss", "pieces")
@@ -160,35 +158,8 @@ def report(facts: dict[str, Any], results: dict[str, Any], name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_logs(argv: Sequence[str]) -> int:
-    """Compare training logs, and write the record."""
-    args = learning.parser(RESULTS).parse_args(argv)
-    try:
-        result = learning.report(args)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    facts = machine("cpu")
-    facts["command"] = " ".join(["python -m benchmarks.run learning", *argv])
-    name = record_name(facts, ["learning"])
-    Path(args.out).mkdir(parents=True, exist_ok=True)
-    curves.picture(result.pop("groups"), str(Path(args.out) / f"{name}.png"))
-    with atomic_write(Path(args.out) / f"{name}.json") as stream:
-        json.dump({"machine": facts, "results": {"learning": result}}, stream, indent=1)
-    table = markdown(result["rows"])
-    parts = ["# How much is learned in an update, and in an hour", f"`{facts['command']}`"]
-    parts += [table, *result["notes"], f"![learning]({name}.png)"]
-    with atomic_write(Path(args.out) / f"{name}.md") as stream:
-        stream.write("\n\n".join(parts) + "\n")
-    print(f"{table}\n\n{result['notes'][1]}", flush=True)
-    print(f"written to {Path(args.out) / name}.md, .json and .png", file=sys.stderr)
-    return 0
-
-
 def main(argv: Sequence[str]) -> int:
     """Measure, and write the record; finished benchmarks are kept if a later one fails."""
-    if argv and argv[0] == "learning":
-        return read_logs(argv[1:])
     args = parser().parse_args(argv)
     names: list[str] = args.names or list(NAMES)
     for name in names:

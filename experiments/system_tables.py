@@ -17,8 +17,8 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from benchmarks.curves import read_log
 from experiments.costs import cost_of
+from experiments.curves import read_log
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
 from experiments.harness import Row, stem
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval

@@ -10,10 +10,11 @@ import yaml
 from fairseq.models import build_model
 from fairseq.modules import LearnedPositionalEmbedding
 
-from benchmarks.curves import read_log
 from experiments import harness, records
+from experiments.curves import read_log
 from experiments.fairseq_runs import FairseqExperiment, result
 from experiments.harness import CommandError, Experiment, Row
+from experiments.learning.experiment import LearningExperiment
 from experiments.system_tables import SystemsExperiment, comparisons
 from experiments.table3.experiment import PAPER
 from tests import stock
@@ -84,7 +85,7 @@ def test_every_experiment_says_what_it_asks_and_what_was_expected(name: str) -> 
     assert len(set(stems)) == len(stems), "rows have folders of their own"
 
 
-@pytest.mark.parametrize("name", ["table3", "equal_updates", "since2017"])
+@pytest.mark.parametrize("name", ["table3", "equal_updates", "since2017", "learning"])
 def test_every_row_is_an_experiment_that_can_be_trained(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,28 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     for key in ("bleu", "perplexity", "bleu_interval"):
         assert again["rows"]["ours"]["runs"][0][key] == ours[key]
     assert again["rows"]["A cell, alone"]["runs"][0]["bleu_p"] == other["bleu_p"]
+
+
+def test_curves_are_compared_without_translations(
+    experiment: SystemsExperiment, tmp_path: Path
+) -> None:
+    """A seed is trained once; its curve and the speed in another record make the page."""
+    rows = [{"work": "tiny", "system": "ours", "tokens/s": {"median": 1000.0}}]
+    speeds = write(tmp_path / "train.json", json.dumps({"results": {"train": {"rows": rows}}}))
+    table = {**experiment.table, "speeds": str(speeds), "work": "tiny"}
+    table["rows"] = {"ours": {"change": SIZES, "system": "ours"}}
+    write(experiment.folder / "rows.yaml", yaml.safe_dump(table))
+    learning = LearningExperiment(experiment.folder)
+    train_all(learning)
+    (run,) = learning.runs(Row("ours", 1))
+    logged = (run / "train.jsonl").stat().st_mtime_ns
+    train_all(learning)
+    assert (run / "train.jsonl").stat().st_mtime_ns == logged, "it is done"
+
+    folder = records.write_record(learning, records.measure(learning), tmp_path / "records", None)
+    assert read_log(folder / f"{run.name}.jsonl.gz") == read_log(run)
+    assert "| 1,000 |" in (folder / "page.md").read_text(encoding="utf-8")
+    assert (folder / "picture.png").is_file()
 
 
 @pytest.mark.slow

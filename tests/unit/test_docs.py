@@ -20,6 +20,7 @@ FOLDERS = (
 )
 FOLDERS += ("examples",)
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("e*/**/README.md")]
+RECORDS = [*ROOT.glob("benchmarks/results/*.md"), *ROOT.glob("experiments/**/*.md")]
 #: a link or an image in Markdown, an image in HTML
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
@@ -44,7 +45,7 @@ def anchors(page: Path) -> set[str]:
 def test_every_link_leads_somewhere():
     """Of the documents and of the records to files of the repository, and to headings in them."""
     broken = []
-    for page in [*PAGES, *ROOT.glob("benchmarks/results/*.md")]:
+    for page in [*PAGES, *RECORDS]:
         for link in LINK.findall(without_code(page)):
             path, _, anchor = (link[0] or link[1]).partition("#")
             if path.startswith(("https:", "http:")):

@@ -9,8 +9,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from experiments import fairseq_runs, harness
+from experiments.curves import updates_to
 from experiments.fairseq_runs import Training, score_commands, seed_trainings
 from experiments.harness import Row
+from experiments.learning.experiment import learning_table
 from experiments.system_tables import SystemsExperiment
 from tests.files import write
 from vaswani.common.errors import UserError
@@ -203,3 +205,26 @@ def test_a_command_that_failed_ends_the_experiment(
     monkeypatch.setattr(harness, "find", lambda name: experiment)
     monkeypatch.setattr(runner, "run_command", lambda command: 3 * (command[3] == "average"))
     assert harness.main(["small"]) == 3
+
+
+CURVE = {100: 4.0, 200: 3.5, 300: 2.5}
+
+
+@pytest.mark.parametrize(
+    ("target", "updates"), [(4.5, 100), (3.75, 150), (3.0, 250), (2.5, 300), (2.4, None)]
+)
+def test_updates_to_a_loss_are_linear_between_validations(target: float, updates: float) -> None:
+    assert updates_to(target, CURVE) == updates
+    assert updates_to(3.0, {1: 4.0, 3: 2.0, 4: 5.0, 5: 1.0}) == 2  # though it rises again
+
+
+def test_a_row_of_learning_tells_updates_and_seconds_over_the_seeds() -> None:
+    """Two seeds: 250 and 350 updates of 700 tokens, at 1,400 tokens a second; one reaches 2.6."""
+    later = {update + 100: nll for update, nll in CURVE.items() if update < 300}
+    curves = [CURVE, {**later, 400: 2.7}]
+    runs = [{"run": "a", "curve": curve, "tokens_per_update": 700} for curve in curves]
+    record = {"rows": {"ours": {"tokens_per_second": 1400.0, "runs": runs}}}
+    (cells,) = learning_table(record).rows
+    assert cells[:2] == ["ours", "2"]
+    assert cells[3:5] == ["306 (250, 362)", "153 (125, 181)"]
+    assert cells[5:7] == ["by 1 of 2", "–"]

@@ -13,7 +13,9 @@ import torch
 from fairseq.modules import ConvTBC
 
 from experiments import costs, harness, records
+from experiments.curves import read_log
 from experiments.intervals import Interval, mean_text, paired_interval
+from experiments.learning import experiment as learning
 from experiments.neighbours import experiment as neighbours
 from experiments.recall import experiment as recall
 from experiments.system_tables import PARAMETERS, SystemsExperiment
@@ -82,6 +84,15 @@ def test_a_record_is_what_its_logs_say(folder: Path) -> None:
             bleu = scores.get("bleu") or scores["bleu_tokenised"]
             assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
             assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+
+
+def test_the_record_of_learning_is_what_its_logs_say() -> None:
+    """Also those that belong to another record."""
+    (folder,) = (ROOT / "experiments" / "learning" / "records").iterdir()
+    for row in records.read_record(folder)["rows"].values():
+        for run, curve in zip(row["runs"], learning.curves_of(row), strict=True):
+            log = read_log(folder / run.get("log", f"{run['run']}.jsonl.gz"))
+            assert (curve, run["tokens_per_update"]) == (log.curve, log.tokens)
 
 
 COMPARED = [
