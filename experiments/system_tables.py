@@ -19,13 +19,13 @@ from typing import Any
 
 from experiments.costs import cost_of
 from experiments.curves import read_log
+from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
 from experiments.harness import Row, stem
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
-from scripts.demo_report import number_rows, numbers_right, share
 from vaswani.common.files import read_json
 from vaswani.common.find import DEMO_TEXT, find_config
 from vaswani.data.text import read_lines

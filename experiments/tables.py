@@ -21,3 +21,13 @@ class Table(NamedTuple):
 def joined(tables: Sequence[Table]) -> str:
     """Several tables, one below the other."""
     return "\n\n".join("\n".join(table.lines()) for table in tables)
+
+
+def put(page: str, label: str, text: str) -> str:
+    """A page with a text between the marks ``<!-- results:LABEL -->`` and ``<!-- /results:LABEL -->``."""
+    begin = f"<!-- results:{label} -->\n"
+    end = f"\n<!-- /results:{label} -->"
+    before, _, rest = page.partition(begin)
+    _, end_mark, after = rest.partition(end)
+    assert end_mark, f"the page has no marks for {label}"
+    return before + begin + text + end + after

@@ -14,12 +14,12 @@ For comparison: the BLEU of answering with the translation of the nearest traini
 """
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+from experiments.demo_measures import number_rows, numbers_right, share
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
@@ -30,14 +30,6 @@ from vaswani.experiment.yaml_tables import read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
-# What makes a number longer than it looks: a digit after a mark or a space, or in French, where
-# the words of a number are separate, another such word.
-_FRENCH_NUMBER = (
-    "deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|"
-    "vingts?|trente|quarante|cinquante|soixante|cents?|mille"
-)
-_GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
-_GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
 def report(name: str, stages: dict[str, float]) -> None:
@@ -115,35 +107,6 @@ def scores_and_data(folder: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]
     if SHIPPED / str(recipe.get("test")) != DEMO_TEXT / "test":
         raise UserError(f"{folder} was not trained on the demo's text: there is nothing to report")
     return scores, data, recipe
-
-
-def share(truths: Any) -> float:
-    """The share of true values, in percent with one decimal."""
-    values = list(truths)
-    return round(100.0 * sum(values) / len(values), 1)
-
-
-def number_rows(path: Path) -> list[tuple[int, str]]:
-    """(sentence, from 0; the number as the target must show it) for every number in the test."""
-    rows = [line.split("\t") for line in list(read_lines(path))[1:]]
-    return [(int(row[0]) - 1, row[2]) for row in rows]
-
-
-def numbers_right(rows: list[tuple[int, str]], translations: list[str]) -> float:
-    """The share of the test's numbers that the translations contain, in percent."""
-    return share(has_number(number, translations[sentence]) for sentence, number in rows)
-
-
-def has_number(surface: str, text: str) -> bool:
-    """Whether ``text`` contains ``surface`` as a complete number.
-
-    "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
-    """
-    for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
-        before, after = text[: match.start()], text[match.end() :]
-        if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
-            return True
-    return False
 
 
 def nearest(source_lines: list[str], known: list[str]) -> list[int]:

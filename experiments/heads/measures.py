@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy
 
+from experiments.demo_measures import share
 from experiments.heads.text import ORDERS, ROLES, Content, sentence, swapped
 from experiments.heads.weights import ATTENTION, Cut, Read, read, right, weights, without
-from scripts.demo_report import share
 from vaswani_transformer import Vocabulary
 
 EXCHANGES = 10_000
