@@ -24,7 +24,7 @@ def joined(tables: Sequence[Table]) -> str:
 
 
 def put(page: str, label: str, text: str) -> str:
-    """A page with a text between the marks ``<!-- results:LABEL -->`` and ``<!-- /results:LABEL -->``."""
+    """A page with a text between the two marks ``<!-- results:LABEL -->`` and ``<!-- /… -->``."""
     begin = f"<!-- results:{label} -->\n"
     end = f"\n<!-- /results:{label} -->"
     before, _, rest = page.partition(begin)

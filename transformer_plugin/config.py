@@ -33,7 +33,7 @@ from vaswani_transformer.config import TransformerConfig, option
 from vaswani_transformer.embedding import SINUSOID_LAYOUTS
 from vaswani_transformer.initialisation import SCHEMES as INITIALISATIONS
 from vaswani_transformer.precision import PRECISIONS
-from vaswani_transformer.search.incremental import LENGTH_PENALTIES
+from vaswani_transformer.search_options import LENGTH_PENALTIES
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable"]
 

@@ -13,6 +13,7 @@ In the order in which to read it:
     loss.py             label smoothing (5.4)
     schedule.py         equation 3
     search/             greedy decoding, beam search (6.1)
+    search_options.py   the beam, the length penalty, limits of the length
     cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
     moses.py            text of Moses' tokens, with what its detokeniser leaves apart
@@ -29,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import TransformerConfig, base, big
-    from .search import SearchOptions, beam_search, greedy_decode
+    from .search import beam_search, greedy_decode
+    from .search_options import SearchOptions
     from .transformer import Transformer
     from .vocabulary import Vocabulary
 
@@ -45,7 +47,8 @@ __all__ = [
 ]
 _MODULES = {
     "config": ("TransformerConfig", "base", "big"),
-    "search": ("SearchOptions", "beam_search", "greedy_decode"),
+    "search": ("beam_search", "greedy_decode"),
+    "search_options": ("SearchOptions",),
     "transformer": ("Transformer",),
     "vocabulary": ("Vocabulary",),
 }
@@ -54,7 +57,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
 
-    ``moses.py`` and ``vocabulary.py`` need none.
+    ``moses.py``, ``search_options.py`` and ``vocabulary.py`` need none.
     """
     for module, names in _MODULES.items():
         if name in names:

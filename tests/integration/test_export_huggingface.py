@@ -28,7 +28,7 @@ from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
 from vaswani.export.to_huggingface import MarianEngine, generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import TranslationOptions
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
@@ -105,7 +105,7 @@ def test_two_dictionaries_have_their_own_words_and_matrices(tmp_path):
 )
 def test_the_search_has_transformers_names(options, expected):
     limits = {"max_source_positions": 64, "max_target_positions": 40}
-    found = generation_configuration(SearchOptions(**options), limits)
+    found = generation_configuration(TranslationOptions(**options), limits)
     assert expected.items() <= found.items()
     assert (found["pad_token_id"], found["decoder_start_token_id"], found["eos_token_id"]) == (
         *(1, 2, 2),
@@ -114,7 +114,7 @@ def test_the_search_has_transformers_names(options, expected):
 
 def test_the_longest_translation_is_fairseqs():
     """A · source + B tokens and the end, within the decoder's positions."""
-    options = SearchOptions(max_len_a=1.5, max_len_b=3)
+    options = TranslationOptions(max_len_a=1.5, max_len_b=3)
     assert most_tokens(options, 5, 64) == 7 + 3 + 1
     assert most_tokens(options, 60, 64) == 64
 

@@ -10,6 +10,7 @@ from tests.plain.small import EOS, PAD, TYPES, batch, lively_model
 from vaswani_transformer import SearchOptions, beam_search, greedy_decode
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.search import search, simple_beam_search
+from vaswani_transformer.search.incremental import rule_and_limit
 from vaswani_transformer.search.loop import BLOCK, top_candidates
 
 
@@ -98,7 +99,7 @@ def test_a_model_that_has_diverged_is_no_translation(penalty: str) -> None:
 def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
     """1.05 times 180 words and 50 are 239; in float32 a little less."""
     options = SearchOptions(max_len_a=1.05, max_len_b=50, length_penalty="gnmt")
-    rule, limit = options.rule_and_limit(torch.full((1, 180), 5))
+    rule, limit = rule_and_limit(options, torch.full((1, 180), 5))
     assert rule.limits.tolist() == [239] and limit == 239  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,8 @@ from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.encoder import memory_of
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.task import VaswaniTranslationTask
-from vaswani_transformer.search.incremental import IncrementalModel, SearchOptions
+from vaswani_transformer import SearchOptions
+from vaswani_transformer.search.incremental import IncrementalModel, rule_and_limit
 from vaswani_transformer.search.loop import search_loop
 
 META = torch.device("meta")
@@ -154,7 +155,7 @@ def test_search(dtype: torch.dtype, penalty: str) -> None:
     options = SearchOptions(beam=2, max_len_b=40, min_len=2, length_penalty=penalty)
     source = sample(device=META)["net_input"]["src_tokens"]
     with Watch() as watch, torch.no_grad():
-        rule, limit = options.rule_and_limit(source)
+        rule, limit = rule_and_limit(options, source)
         memory = memory_of(model.encoder(source))
         decoding = IncrementalModel(options, model.decoder, memory, limit)
         history = search_loop(decoding, rule, 3, 2, 2, 3, META)

@@ -26,11 +26,11 @@ from vaswani.decoding.engine import Progress
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translation, Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
-from vaswani.model_folder.search_options import SearchOptions, as_arguments, cli_overrides
+from vaswani.model_folder.search_options import TranslationOptions, as_arguments, cli_overrides
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # type: ignore[misc]
+class Options(as_arguments([item.name for item in fields(TranslationOptions)])):  # type: ignore[misc]
     """The model, the text and how to translate it; search options override the model's."""
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
@@ -82,7 +82,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def output_settings(options: Options, search: SearchOptions) -> Table:
+def output_settings(options: Options, search: TranslationOptions) -> Table:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
@@ -116,7 +116,7 @@ class LineTranslator:
         search: the search options
     """
 
-    def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
+    def __init__(self, folder: ModelFolder, options: Options, search: TranslationOptions) -> None:
         self.folder = folder
         self.options = options
         self.search_options = search

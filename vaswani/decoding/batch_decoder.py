@@ -24,7 +24,7 @@ from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.experiment.fairseq_config import fairseq_form
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import TranslationOptions
 
 
 class Translated(NamedTuple):
@@ -95,7 +95,7 @@ class BatchDecoder:
         return utils.move_to_cuda(sample) if self.on_gpu else sample
 
     def translate(
-        self, options: SearchOptions, log: IO[str], progress: Progress
+        self, options: TranslationOptions, log: IO[str], progress: Progress
     ) -> Iterator[Translated]:
         """The best translation of each sentence that is not too long, batch by batch.
 
@@ -118,7 +118,7 @@ class BatchDecoder:
 class LogWriter:
     """Writes what fairseq-generate would print about the results of a search."""
 
-    def __init__(self, decoder: BatchDecoder, options: SearchOptions, stream: IO[str]) -> None:
+    def __init__(self, decoder: BatchDecoder, options: TranslationOptions, stream: IO[str]) -> None:
         self.config = decoder.config
         self.options = options
         self.stream = stream

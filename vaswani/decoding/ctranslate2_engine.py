@@ -22,7 +22,7 @@ from vaswani.decoding.engine import (
     most_tokens,
 )
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH, SearchOptions
+from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH, TranslationOptions
 from vaswani_transformer.vocabulary import SPECIAL, Vocabulary
 
 
@@ -56,14 +56,14 @@ class CTranslate2Engine(Engine):
         scored = self.model.score_batch(self.subwords(batch), targets, max_input_length=0)
         return [list(result.log_probs) for result in scored]
 
-    def prepare(self, options: SearchOptions) -> SearchOptions:
+    def prepare(self, options: TranslationOptions) -> TranslationOptions:
         """As ``Engine.prepare``."""
         check_supported(options)
         options.check()
         return options.within_vocabulary(len(self.target))
 
     def search(
-        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress = ignore
+        self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
         """As ``Engine.search``: all batches at once, the longest first, so that no thread idles."""
         options = self.prepare(options)
@@ -74,7 +74,7 @@ class CTranslate2Engine(Engine):
             progress(len(results[-1]))
         yield from reversed(results)
 
-    def start(self, batch: Batch, options: SearchOptions) -> Callable[[], BatchHypotheses]:
+    def start(self, batch: Batch, options: TranslationOptions) -> Callable[[], BatchHypotheses]:
         """Start translating a batch; returns a function that waits for the hypotheses."""
         most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
         results = self.model.translate_batch(
@@ -101,7 +101,7 @@ class CTranslate2Engine(Engine):
         return wait
 
 
-def check_supported(options: SearchOptions) -> None:
+def check_supported(options: TranslationOptions) -> None:
     """Raises UserError for a search that CTranslate2 lacks."""
     lacking = {
         "--length-penalty gnmt": options.length_penalty == "gnmt"

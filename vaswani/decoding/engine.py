@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import TranslationOptions
 
 
 class Batch(NamedTuple):
@@ -81,7 +81,7 @@ class Engine(ABC):
     batch_tokens: int
 
     @abstractmethod
-    def prepare(self, options: SearchOptions) -> SearchOptions:
+    def prepare(self, options: TranslationOptions) -> TranslationOptions:
         """Get ready to search; returns the options as they will be used.
 
         ``search`` does so too. Whoever searches again and again calls this first, so that a
@@ -93,7 +93,7 @@ class Engine(ABC):
 
     @abstractmethod
     def search(
-        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress
+        self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress
     ) -> Generator[BatchHypotheses, None, None]:
         """The hypotheses of each batch, in the order of the batches.
 
@@ -115,7 +115,7 @@ def ignore(sentences: int) -> None:
     """Progress that nobody wants to know about."""
 
 
-def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
+def most_tokens(options: TranslationOptions, source: int, longest: int) -> int:
     """The most tokens that a translation may have, its end included.
 
     Args:

@@ -13,7 +13,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
-from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
+from vaswani.model_folder.search_options import BEAM_OPTIONS, TranslationOptions
 from vaswani_transformer.fast.linear import pack_weights
 
 
@@ -30,7 +30,7 @@ class FairseqEngine(ProcessEngine):
 
     #: fairseq's generator for the options in ``prepared``
     generator: Any = None
-    prepared: SearchOptions | None = None
+    prepared: TranslationOptions | None = None
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class FairseqEngine(ProcessEngine):
         logits: Tensor = self.model(**net_input, prev_output_tokens=previous)[0]
         return logits
 
-    def prepare(self, options: SearchOptions) -> SearchOptions:
+    def prepare(self, options: TranslationOptions) -> TranslationOptions:
         """As ``Engine.prepare``: the task builds its generator, if the options are others."""
         if options == self.prepared:
             return options
@@ -77,7 +77,7 @@ class FairseqEngine(ProcessEngine):
         self.prepared = options
         return options
 
-    def search_batch(self, batch: Batch, options: SearchOptions) -> BatchHypotheses:
+    def search_batch(self, batch: Batch, options: TranslationOptions) -> BatchHypotheses:
         """As ``ProcessEngine.search_batch``."""
         with torch.no_grad():
             try:

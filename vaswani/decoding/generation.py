@@ -24,7 +24,12 @@ from vaswani.decoding.process_engine import one_thread
 from vaswani.experiment.fairseq_config import complete, with_defaults
 from vaswani.experiment.launch import on_cpu
 from vaswani.experiment.plugin import saved_config
-from vaswani.model_folder.search_options import BEAM_OPTIONS, CPU_BATCH, GPU_BATCH, SearchOptions
+from vaswani.model_folder.search_options import (
+    BEAM_OPTIONS,
+    CPU_BATCH,
+    GPU_BATCH,
+    TranslationOptions,
+)
 from vaswani_transformer import moses
 
 
@@ -59,7 +64,7 @@ def target_text(config: DictConfig) -> TargetText:
 
 
 def translate(
-    config: DictConfig, search: SearchOptions, folder: Path, total: int, workers: int
+    config: DictConfig, search: TranslationOptions, folder: Path, total: int, workers: int
 ) -> tuple[list[int], int]:
     """Write the subset's translations into a folder.
 
@@ -88,7 +93,7 @@ def key_of_translation(config: DictConfig, files: list[Path], precision: str) ->
 
 def generation_config(
     request: Request, checkpoint: Path, folder: Path
-) -> tuple[DictConfig, SearchOptions]:
+) -> tuple[DictConfig, TranslationOptions]:
     """fairseq's configuration for decoding, and the search: as trained, then as requested.
 
     Raises:
@@ -145,7 +150,7 @@ def decoding_task(request: Request, trained: Table) -> Table:
     return task
 
 
-def search_of(request: Request, trained: Table) -> SearchOptions:
+def search_of(request: Request, trained: Table) -> TranslationOptions:
     """How to search: as the run's configuration says, then as requested.
 
     Raises:
@@ -155,13 +160,13 @@ def search_of(request: Request, trained: Table) -> SearchOptions:
         key: trained["generation"][key] for key in BEAM_OPTIONS if key in trained["generation"]
     }
     penalty = str(trained["task"].get("length_penalty") or "fairseq")
-    options = SearchOptions(**search, length_penalty=penalty).changed(**request.search)
+    options = TranslationOptions(**search, length_penalty=penalty).changed(**request.search)
     options.check()
     return options
 
 
 def decode(
-    config: DictConfig, search: SearchOptions, log: Path, total: int, workers: int
+    config: DictConfig, search: TranslationOptions, log: Path, total: int, workers: int
 ) -> tuple[list[Translated], int]:
     """Translate a subset in that many processes, or in fewer, and write the log.
 

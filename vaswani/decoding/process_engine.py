@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.processes import limit_workers, map_ordered
 from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Progress, ignore
-from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
+from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, TranslationOptions
 from vaswani_transformer.vocabulary import EOS, PAD
 
 #: So many batches are given out at a time, the longest first, so that no process is idle at the
@@ -73,7 +73,7 @@ class ProcessEngine(Engine):
         self.batch_tokens = CPU_BATCH if self.on_cpu else GPU_BATCH
 
     @abstractmethod
-    def search_batch(self, batch: Batch, options: SearchOptions) -> BatchHypotheses:
+    def search_batch(self, batch: Batch, options: TranslationOptions) -> BatchHypotheses:
         """Search one batch, in this process, with options from ``prepare``."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class ProcessEngine(Engine):
         return [of_row[: len(row)].tolist() for of_row, row in zip(log_probs, rows, strict=True)]
 
     def search(
-        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress = ignore
+        self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
         """As ``Engine.search``."""
         options = self.prepare(options)
@@ -111,7 +111,7 @@ class ProcessEngine(Engine):
             yield hypotheses
 
     def search_in_processes(
-        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress
+        self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress
     ) -> Generator[BatchHypotheses, None, None]:
         """The same by processes forked from this one."""
         groups = [

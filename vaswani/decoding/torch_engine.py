@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ from vaswani.common.errors import UserError
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import SearchOptions
-from vaswani_transformer import search as paper
+from vaswani.model_folder.search_options import TranslationOptions
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
 from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.packed import build
 from vaswani_transformer.precision import PRECISIONS, autocast
+from vaswani_transformer.search import search
 from vaswani_transformer.vocabulary import EOS, PAD, Vocabulary
 
 
@@ -65,20 +65,17 @@ class TorchEngine(ProcessEngine):
             features, _ = self.model.decoder.features(previous, memory)
             return self.model.decoder.output_layer(features)
 
-    def prepare(self, options: SearchOptions) -> SearchOptions:
+    def prepare(self, options: TranslationOptions) -> TranslationOptions:
         """As ``Engine.prepare``."""
         options.check()
-        options = options.within_vocabulary(len(self.target))
-        with self.errors_for_users():
-            rules_of(options).check()
-        return options
+        return options.within_vocabulary(len(self.target))
 
-    def search_batch(self, batch: Batch, options: SearchOptions) -> BatchHypotheses:
+    def search_batch(self, batch: Batch, options: TranslationOptions) -> BatchHypotheses:
         """As ``ProcessEngine.search_batch``."""
         source = self.source_of(batch)
         with torch.no_grad(), autocast(self.precision, self.device):
             memory, _ = self.model.encoder.encode(source)
-            hypotheses = self.best(memory, source, rules_of(options))
+            hypotheses = self.best(memory, source, options)
             if not options.needs_attention:
                 return hypotheses
             tokens = [[one.tokens for one in best] for best in hypotheses]
@@ -88,11 +85,11 @@ class TorchEngine(ProcessEngine):
             for rows in zip(hypotheses, attended, strict=True)
         ]
 
-    def best(self, memory: Memory, source: Tensor, rules: paper.SearchOptions) -> BatchHypotheses:
+    def best(self, memory: Memory, source: Tensor, options: TranslationOptions) -> BatchHypotheses:
         """The hypotheses of a beam search, best first."""
         with self.errors_for_users():
             longest = self.longest_target - 1
-            hypotheses = paper.search(self.model.decoder, memory, source, rules, longest)
+            hypotheses = search(self.model.decoder, memory, source, options, longest)
         results: BatchHypotheses = [[] for _ in source]
         for number, sentence in enumerate(hypotheses.sentences):
             tokens = hypotheses.tokens[number].tolist()
@@ -108,12 +105,6 @@ class TorchEngine(ProcessEngine):
             yield
         except (FloatingPointError, ValueError) as error:
             raise UserError(f"{self.name}: {error}") from None
-
-
-def rules_of(options: SearchOptions) -> paper.SearchOptions:
-    """The options of the paper's search among these."""
-    names = [item.name for item in fields(paper.SearchOptions)]
-    return paper.SearchOptions(**{name: getattr(options, name) for name in names})
 
 
 def network_of(

@@ -18,7 +18,7 @@ from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
 from vaswani.decoding.engine import Batch, Engine, Progress, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import TranslationOptions
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Translator:
         Args:
             sentences: raw text; a line feed in one is read as a space
             progress: called with the number of sentences translated since its last call
-            options: fields of :class:`vaswani.model_folder.search_options.SearchOptions` that
+            options: fields of :class:`vaswani.model_folder.search_options.TranslationOptions` that
                 override those in ``self.options``, such as ``beam=5``, ``nbest=5``,
                 ``print_alignment=True``
 
@@ -194,7 +194,7 @@ class Translator:
     def search(
         self,
         sentences: Sequence[InputSentence],
-        options: SearchOptions,
+        options: TranslationOptions,
         progress: Progress = ignore,
     ) -> list[list[TokenHypothesis]]:
         """The hypotheses of each sentence, best first; none where there is nothing to translate."""
@@ -208,7 +208,10 @@ class Translator:
         return hypotheses
 
     def translation(
-        self, sentence: InputSentence, hypotheses: list[TokenHypothesis], options: SearchOptions
+        self,
+        sentence: InputSentence,
+        hypotheses: list[TokenHypothesis],
+        options: TranslationOptions,
     ) -> Translation:
         """The hypotheses of a sentence as text."""
         source = self.engine.source
@@ -229,7 +232,7 @@ class Translator:
         )
 
     def hypothesis(
-        self, sentence: InputSentence, result: TokenHypothesis, options: SearchOptions
+        self, sentence: InputSentence, result: TokenHypothesis, options: TranslationOptions
     ) -> Hypothesis:
         """One hypothesis as text."""
         target = self.engine.target

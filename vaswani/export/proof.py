@@ -30,7 +30,7 @@ from vaswani.export.comparison import (
     TokenizerComparison,
 )
 from vaswani.export.text import ProofText
-from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
+from vaswani.model_folder.search_options import CPU_BATCH, TranslationOptions
 from vaswani.scoring.bleu import has_spaces, tokens_for
 
 
@@ -56,7 +56,7 @@ def nearest_exponent(alpha: float, length: float) -> float:
 
 
 def translate_all(
-    translator: Translator, sentences: list[str], options: SearchOptions
+    translator: Translator, sentences: list[str], options: TranslationOptions
 ) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
     sources = [translator.read(line) for line in sentences]
@@ -114,7 +114,7 @@ class Proof:
         stored_as = quantization or "float32"
         self.tolerance = TOLERANCES[stored_as]
         self.least_identical = LEAST_IDENTICAL[stored_as]
-        self.packed_outputs: dict[SearchOptions, SystemOutput] = {}
+        self.packed_outputs: dict[TranslationOptions, SystemOutput] = {}
         self.rows: list[SearchComparison] = []
         self.tokenizer: TokenizerComparison | None = None
         #: sacreBLEU's, if there are references
@@ -131,7 +131,7 @@ class Proof:
             lenpen = round(nearest_exponent(lenpen, self.length), 3)
         self.exported_search = self.packed_search.changed(length_penalty="fairseq", lenpen=lenpen)
 
-    def output(self, options: SearchOptions) -> SystemOutput:
+    def output(self, options: TranslationOptions) -> SystemOutput:
         """The packed model's translations."""
         if options not in self.packed_outputs:
             self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
@@ -197,7 +197,7 @@ class Proof:
 
     def row(
         self,
-        options: SearchOptions,
+        options: TranslationOptions,
         exported: SystemOutput,
         name: str,
         least_identical: float | None,
@@ -264,7 +264,7 @@ class Proof:
         }
 
 
-def described(options: SearchOptions) -> str:
+def described(options: TranslationOptions) -> str:
     """A search in words."""
     if options.beam == 1:
         return "greedy"

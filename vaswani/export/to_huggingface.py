@@ -34,7 +34,7 @@ from vaswani.decoding.engine import (
 from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
-from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
+from vaswani.model_folder.search_options import CPU_BATCH, TranslationOptions
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")
@@ -148,7 +148,7 @@ def longest(architecture: Table) -> tuple[int, int]:
     return architecture["max_source_positions"], architecture["max_target_positions"]
 
 
-def generation_configuration(options: SearchOptions, architecture: Table) -> Table:
+def generation_configuration(options: TranslationOptions, architecture: Table) -> Table:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
@@ -273,12 +273,12 @@ class MarianEngine(Engine):
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
 
-    def prepare(self, options: SearchOptions) -> SearchOptions:
+    def prepare(self, options: TranslationOptions) -> TranslationOptions:
         """As ``Engine.prepare``."""
         return options
 
     def search(
-        self, batches: Sequence[Batch], options: SearchOptions, progress: Progress = ignore
+        self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
         """As ``Engine.search``; the hypotheses have no scores, which nothing asks for."""
         for batch in batches:

@@ -30,7 +30,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import TranslationOptions
 from vaswani_transformer.sums import read_sums
 
 if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
@@ -95,14 +95,14 @@ class ModelFolder:
         return self.path / SUBWORD_MODELS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
     @property
-    def search_options(self) -> SearchOptions:
+    def search_options(self) -> TranslationOptions:
         """How to search; UserError if the section ``generation`` is of another version."""
         table = dict(self.config["generation"])
         if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
             raise UserError(
                 f"{self.path}: generation.no_repeat_ngram_size is not supported: make it 0"
             )
-        return read_section(SearchOptions, table, f"{self.path}: generation")
+        return read_section(TranslationOptions, table, f"{self.path}: generation")
 
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.common.options import Checked, option
+from vaswani.common.options import Checked, check_number, option
+from vaswani_transformer.search_options import LENGTH_PENALTIES, SearchOptions
 
 logger = logging.getLogger(__name__)
 
@@ -23,46 +24,54 @@ BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "
 ACCEPTED: dict[object, Any] = {int: Integral, float: Real, int | None: Integral | None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions(Checked):
-    """fairseq's generation options, with fairseq's names and defaults, and a few more."""
-
-    beam: int = option(5, metavar="N", help="beam size", least=1)
-    nbest: int = option(1, metavar="N", help="translations per sentence", least=1)
-    lenpen: float = option(1.0, metavar="N", help="larger favours longer translations")
-    unkpen: float = option(0.0, metavar="N", help="larger means fewer unknown words")
-    max_len_a: float = option(
-        0.0, metavar="A", help="at most A · source length + B tokens", least=0
-    )
-    max_len_b: int = option(200, metavar="B", help="see --max-len-a", least=0)
-    min_len: int = option(1, metavar="N", help="at least N tokens", least=0)
-    length_penalty: str = option(
-        "fairseq",
+#: how each is described on a command line, and the limits of numbers
+ARGUMENTS: dict[str, Any] = {
+    "beam": option(metavar="N", help="beam size", least=1),
+    "nbest": option(metavar="N", help="translations per sentence", least=1),
+    "lenpen": option(metavar="N", help="larger favours longer translations"),
+    "unkpen": option(metavar="N", help="larger means fewer unknown words"),
+    "max_len_a": option(metavar="A", help="at most A · source length + B tokens", least=0),
+    "max_len_b": option(metavar="B", help="see --max-len-a", least=0),
+    "min_len": option(metavar="N", help="at least N tokens", least=0),
+    "length_penalty": option(
         help="what --lenpen means: a power of the length, or the paper's formula",
-        choices=["fairseq", "gnmt"],
-    )
-    temperature: float = option(
-        1.0, metavar="T", help="divide logits by T before the softmax", above=0
-    )
-    print_alignment: bool = option(
-        False, help="add columns: tokens, and which words attend to which"
-    )
-    replace_unk: bool = option(False, help="copy the source word where the model outputs <unk>")
-    #: None: what suits the device
-    max_tokens: int | None = option(
-        None,
+        choices=LENGTH_PENALTIES,
+    ),
+    "temperature": option(metavar="T", help="divide logits by T before the softmax", above=0),
+    "print_alignment": option(help="add columns: tokens, and which words attend to which"),
+    "replace_unk": option(help="copy the source word where the model outputs <unk>"),
+    "max_tokens": option(
         metavar="N",
         help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
         f"{GPU_BATCH:,} on a GPU)",
         least=1,
-    )
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationOptions(SearchOptions):
+    """How to search, and what to make of what is found."""
+
+    print_alignment: bool = False
+    replace_unk: bool = False
+    max_tokens: int | None = None
+    """None: what suits the device"""
+
+    def __post_init__(self) -> None:
+        """Raises UserError, naming the option, for a number outside its limits."""
+        for name, argument in ARGUMENTS.items():
+            value = getattr(self, name)
+            if isinstance(value, Real):
+                limits = argument.metadata
+                check_number(flag(name), value, limits.get("least"), limits.get("above"))
 
     @property
     def needs_attention(self) -> bool:
         """Whether it has to be known which subwords attend to which."""
         return self.print_alignment or self.replace_unk
 
-    def changed(self, **options: Any) -> "SearchOptions":
+    def changed(self, **options: Any) -> "TranslationOptions":
         """The same with some options changed.
 
         Raises:
@@ -83,8 +92,10 @@ class SearchOptions(Checked):
         This refuses more than fairseq-generate, which replaces impossible values by similar ones,
         whereas our report of a translation states the requested values.
         """
-        if self.length_penalty not in ("fairseq", "gnmt"):
-            raise UserError(f"--length-penalty is fairseq or gnmt, not {self.length_penalty}")
+        try:
+            super().check()
+        except ValueError as error:
+            raise UserError(str(error)) from None
         if not self.max_len_a and self.max_len_b < self.min_len:
             raise UserError(
                 f"--max-len-b {self.max_len_b} allows fewer words than --min-len {self.min_len} "
@@ -96,7 +107,7 @@ class SearchOptions(Checked):
                 f"give --beam {self.nbest}, or a lower --nbest"
             )
 
-    def within_vocabulary(self, types: int) -> "SearchOptions":
+    def within_vocabulary(self, types: int) -> "TranslationOptions":
         """With a beam of at most the words that there are, as in fairseq; a warning says so.
 
         Args:
@@ -116,21 +127,27 @@ def as_arguments(names: Sequence[str]) -> Any:
 
     What is not given is as the model was trained, or packed.
     """
-    made: Any = []
-    for item in fields(SearchOptions):
-        if item.name in names:
-            kind: Any = item.type
-            default, kind = (False, bool) if kind is bool else (None, kind | None)
-            made.append((item.name, kind, field(default=default, metadata=item.metadata)))
-    return make_dataclass("SearchArguments", made, bases=(Checked,), frozen=True, kw_only=True)
+    arguments: Any = []
+    for item in fields(TranslationOptions):
+        if item.name not in names:
+            continue
+        kind: Any = item.type
+        metadata = ARGUMENTS[item.name].metadata
+        if kind is bool:
+            arguments.append((item.name, bool, field(default=False, metadata=metadata)))
+        else:
+            arguments.append((item.name, kind | None, field(default=None, metadata=metadata)))
+    return make_dataclass("SearchArguments", arguments, bases=(Checked,), frozen=True, kw_only=True)
 
 
 def cli_overrides(arguments: object) -> Table:
     """The search options that were given on a command line, by name."""
-    options = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
-    return {
-        name: value for name, value in options.items() if value is not None and value is not False
-    }
+    options = {}
+    for item in fields(TranslationOptions):
+        value = getattr(arguments, item.name, None)
+        if value is not None and value is not False:
+            options[item.name] = value
+    return options
 
 
 def flag(name: str) -> str:

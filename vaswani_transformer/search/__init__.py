@@ -1,11 +1,12 @@
 """Finding a translation (section 6.1). In the order in which to read them:
 
 simple.py         greedy decoding and beam search without a cache, a few lines each
-incremental.py    the same with a cache, and its options
+incremental.py    the same with a cache
 loop.py           k hypotheses of each sentence grow by one token per step
 scoring_rules.py  how a hypothesis is scored, when it is finished, and when the search stops
 history.py        what each step considered and chose, and the hypotheses read from that
 """
 
-from .incremental import SearchOptions, beam_search, search  # noqa: F401
+from ..search_options import SearchOptions  # noqa: F401
+from .incremental import beam_search, search  # noqa: F401
 from .simple import greedy_decode, simple_beam_search  # noqa: F401

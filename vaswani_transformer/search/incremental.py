@@ -3,8 +3,6 @@
 Shape letters: N sentences, S source, k beam, R = N·k rows (hypotheses), V vocabulary.
 """
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,78 +12,41 @@ from ..cache import DecoderCache
 from ..encoder import Memory
 from ..fast.attention import shares_keys
 from ..loss import accumulation_dtype
+from ..search_options import SearchOptions
 from ..vocabulary import EOS, PAD, UNK
 from .history import Hypotheses
 from .loop import search_loop
 from .scoring_rules import FairseqRule, GnmtRule, Rule
 
-LENGTH_PENALTIES = ["fairseq", "gnmt"]
 
+def rule_and_limit(
+    options: SearchOptions, source: Tensor, max_len: int = 10**6
+) -> tuple[Rule, int]:
+    """The rule for a batch [N, S], and its greatest length in tokens.
 
-@dataclass
-class SearchOptions:
-    """Names and defaults are fairseq's."""
+    Args:
+        options: of the search
+        source: the batch
+        max_len: the greatest length that the model can give
 
-    beam: int = 5
-    nbest: int = 1
-    """results per sentence; with ``gnmt`` the search stops when it has that many"""
-    lenpen: float = 1.0
-    """the power of the length (``fairseq``), or α in ((5 + length) / 6)^α (``gnmt``, 6.1)"""
-    unkpen: float = 0.0
-    """is subtracted from the log-probability of an unknown word"""
-    max_len_a: float = 0.0
-    max_len_b: int = 200
-    """at most a · S + b tokens"""
-    min_len: int = 1
-    temperature: float = 1.0
-    length_penalty: str = "fairseq"
-
-    def check(self) -> None:
-        """Raise ValueError for a value that gives wrong results, or none."""
-        if self.length_penalty not in LENGTH_PENALTIES:
-            raise ValueError(
-                f"--length-penalty must be {' or '.join(LENGTH_PENALTIES)}, not "
-                f"{self.length_penalty}"
-            )
-        for name in ("lenpen", "unkpen", "max_len_a", "temperature"):
-            value = getattr(self, name)
-            if not math.isfinite(value):
-                flag = "--" + name.replace("_", "-")
-                raise ValueError(f"{flag} must be a finite number, not {value}")
-        for name in ("beam", "nbest", "temperature"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"--{name} must be above 0, not {getattr(self, name)}")
-        if self.length_penalty == "gnmt" and self.lenpen < 0:
-            raise ValueError(
-                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
-                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
-            )
-
-    def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> tuple[Rule, int]:
-        """The rule for a batch [N, S], and its greatest length in tokens.
-
-        Args:
-            source: the batch
-            max_len: the greatest length that the model can give
-
-        Raises:
-            ValueError: the greatest length allowed is below the least length required.
-        """
-        longest = int(self.max_len_a * source.size(1) + self.max_len_b)
-        # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
-        # the end, and pads are left out below, so that a sentence's neighbours do not matter
-        limit = min(longest + (self.length_penalty == "fairseq"), max_len)
-        if limit <= self.min_len:
-            raise ValueError(
-                f"--max-len-a {self.max_len_a} and --max-len-b {self.max_len_b} allow {limit} "
-                f"tokens with the end of sentence, but --min-len {self.min_len} asks for more"
-            )
-        if self.length_penalty == "fairseq":
-            return FairseqRule(self.lenpen, len(source), self.beam, source.device), limit
-        lengths = source.ne(PAD).sum(1)
-        limits = (lengths.double() * self.max_len_a + self.max_len_b).floor()
-        limits = limits.clamp(min=self.min_len + 1, max=limit)
-        return GnmtRule(self.lenpen, limits, min(self.nbest, self.beam)), limit
+    Raises:
+        ValueError: the greatest length allowed is below the least length required.
+    """
+    longest = int(options.max_len_a * source.size(1) + options.max_len_b)
+    # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
+    # the end, and pads are left out below, so that a sentence's neighbours do not matter
+    limit = min(longest + (options.length_penalty == "fairseq"), max_len)
+    if limit <= options.min_len:
+        raise ValueError(
+            f"--max-len-a {options.max_len_a} and --max-len-b {options.max_len_b} allow {limit} "
+            f"tokens with the end of sentence, but --min-len {options.min_len} asks for more"
+        )
+    if options.length_penalty == "fairseq":
+        return FairseqRule(options.lenpen, len(source), options.beam, source.device), limit
+    lengths = source.ne(PAD).sum(1)
+    limits = (lengths.double() * options.max_len_a + options.max_len_b).floor()
+    limits = limits.clamp(min=options.min_len + 1, max=limit)
+    return GnmtRule(options.lenpen, limits, min(options.nbest, options.beam)), limit
 
 
 class IncrementalModel:
@@ -152,7 +113,7 @@ def search(
         FloatingPointError: the model's output is not a number.
     """
     options.check()
-    rule, limit = options.rule_and_limit(source, max_len)
+    rule, limit = rule_and_limit(options, source, max_len)
     model = IncrementalModel(options, decoder, memory, limit)
     history = search_loop(model, rule, len(source), options.beam, EOS, limit, source.device)
     hypotheses = history.hypotheses(rule.penalty, options.beam)

@@ -1,0 +1,46 @@
+"""The options of a beam search (section 6.1). No torch is needed."""
+
+import math
+from dataclasses import dataclass
+
+LENGTH_PENALTIES = ["fairseq", "gnmt"]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Names and defaults are fairseq's."""
+
+    beam: int = 5
+    nbest: int = 1
+    """results per sentence; with ``gnmt`` the search stops when it has that many"""
+    lenpen: float = 1.0
+    """the power of the length (``fairseq``), or α in ((5 + length) / 6)^α (``gnmt``, 6.1)"""
+    unkpen: float = 0.0
+    """is subtracted from the log-probability of an unknown word"""
+    max_len_a: float = 0.0
+    max_len_b: int = 200
+    """at most a · S + b tokens"""
+    min_len: int = 1
+    length_penalty: str = "fairseq"
+    temperature: float = 1.0
+
+    def check(self) -> None:
+        """Raise ValueError for a value that gives wrong results, or none."""
+        if self.length_penalty not in LENGTH_PENALTIES:
+            raise ValueError(
+                f"--length-penalty must be {' or '.join(LENGTH_PENALTIES)}, not "
+                f"{self.length_penalty}"
+            )
+        for name in ("lenpen", "unkpen", "max_len_a", "temperature"):
+            value = getattr(self, name)
+            if not math.isfinite(value):
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} must be a finite number, not {value}")
+        for name in ("beam", "nbest", "temperature"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"--{name} must be above 0, not {getattr(self, name)}")
+        if self.length_penalty == "gnmt" and self.lenpen < 0:
+            raise ValueError(
+                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
+                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
+            )
