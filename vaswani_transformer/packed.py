@@ -10,13 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from .config import TransformerConfig
 from .sums import read_sums
-from .transformer import Transformer
 from .vocabulary import Vocabulary
 
 CONFIG, WEIGHTS, SUMS = "config.json", "model.safetensors", "SHA256SUMS"
@@ -113,17 +112,32 @@ def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     return state
 
 
-def load(
-    folder: str | Path, model_class: type[Transformer] = Transformer
-) -> tuple[Transformer, Vocabulary, Vocabulary]:
-    """The model of a folder, in evaluation mode, and the vocabularies of source and target.
+class PackedModel(NamedTuple):
+    """What a folder holds; the parameters are read when they are asked for.
+
+    Attributes:
+        variant: ``arch`` and ``options``, if it is a variant of the paper's model
+    """
+
+    folder: Path
+    config: TransformerConfig
+    source: Vocabulary
+    target: Vocabulary
+    variant: Mapping[str, Any] | None
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters; see :func:`read_parameters`."""
+        return read_parameters(self.folder / WEIGHTS, self.config)
+
+
+def read_packed(folder: str | Path) -> PackedModel:
+    """What a folder holds, its files compared with their hashes.
 
     Args:
         folder: made by ``vaswani pack``
-        model_class: of the model; a folder of a variant's needs the variant's
 
     Raises:
-        ValueError: the folder is no packed model, of another version, altered, or of a variant.
+        ValueError: the folder is no packed model, of another version, or altered.
         OSError: a file is missing.
     """
     folder = Path(folder)
@@ -131,28 +145,21 @@ def load(
     check_sums(folder, [CONFIG, WEIGHTS])
     languages = [table["text"][side] for side in ("source_lang", "target_lang")]
     check_sums(folder, [f"dict.{language}.txt" for language in languages])
-    return build(folder, table, languages, model_class)
+    return read_checked(folder, table, languages)
 
 
-def build(
-    folder: Path,
-    table: Mapping[str, Any],
-    languages: Sequence[str],
-    model_class: type[Transformer] = Transformer,
-) -> tuple[Transformer, Vocabulary, Vocabulary]:
-    """As :func:`load`, of a folder whose files were checked; ``table`` is its config.json."""
-    variant = table.get("variant")
-    if variant and model_class is Transformer:
-        raise ValueError(
-            f"{folder} is a {variant['arch']!r}, a variant of the paper's model: load it by "
-            "from_pretrained of the class that makes its parts, a subclass of Transformer"
-        )
-    source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
+def read_checked(folder: Path, table: Mapping[str, Any], languages: Sequence[str]) -> PackedModel:
+    """As :func:`read_packed`, of a folder whose files were checked.
+
+    Args:
+        folder: made by ``vaswani pack``
+        table: its config.json
+        languages: of source and target
+    """
+    source, target = [Vocabulary.load(folder / f"dict.{language}.txt") for language in languages]
     config = read_config(table["architecture"], str(folder / CONFIG))
+    variant = table.get("variant")
     if variant:
         for name, value in variant["options"].items():
             setattr(config, name, value)
-    state = read_parameters(folder / WEIGHTS, config)
-    model = model_class(config, len(source), len(target))
-    model.load_state_dict(state)
-    return model.eval(), source, target
+    return PackedModel(folder, config, source, target, variant)

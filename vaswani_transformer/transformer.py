@@ -15,6 +15,7 @@ from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import Encoder
 from .initialisation import initialise
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
+from .packed import PackedModel, read_packed
 from .vocabulary import PAD
 
 
@@ -47,10 +48,28 @@ class Transformer(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "Transformer":
-        """The model in a folder that ``vaswani pack`` made, in evaluation mode; see packed.py."""
-        from .packed import load
+        """The model in a folder that ``vaswani pack`` made, in evaluation mode.
 
-        return load(folder, cls)[0]
+        Raises:
+            ValueError: the folder is no packed model, of another version, altered, or of a variant,
+                which only its own class can load.
+            OSError: a file is missing.
+        """
+        return cls.from_packed(read_packed(folder))
+
+    @classmethod
+    def from_packed(cls, packed: PackedModel) -> "Transformer":
+        """As :meth:`from_pretrained`, of a folder that was read; see packed.py."""
+        if packed.variant and cls is Transformer:
+            raise ValueError(
+                f"{packed.folder} is a {packed.variant['arch']!r}, a variant of the paper's model: "
+                "load it by from_pretrained of the class that makes its parts, a subclass of "
+                "Transformer"
+            )
+        parameters = packed.parameters()
+        model = cls(packed.config, len(packed.source), len(packed.target))
+        model.load_state_dict(parameters)
+        return model.eval()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """[B, S] and, shifted right, [B, T] → logits [B, T, V].

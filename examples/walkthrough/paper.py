@@ -1516,18 +1516,17 @@ plt.show()
 # layers per side, width 128, on 20,000 of the demo's sentence pairs.
 
 # %%
-from vaswani_transformer import beam_search, packed
+from vaswani_transformer import beam_search
 
 
 def translate(sentences):
     """The demo model's translations, found by the paper's beam search."""
-    source = padded([vocabulary.encode(subwords(sentence)) for sentence in sentences])
+    source = padded([VOCABULARY.encode(subwords(sentence)) for sentence in sentences])
     translations = beam_search(demo, source, beam=4, alpha=0.6)
-    return [" ".join(vocabulary.decode(row)).replace("@@ ", "") for row in translations]
+    return [" ".join(VOCABULARY.decode(row)).replace("@@ ", "") for row in translations]
 
 
-demo, vocabulary, _ = packed.load(MODELS / "demo_en_de")
-assert vocabulary.types == VOCABULARY.types
+demo = Transformer.from_pretrained(MODELS / "demo_en_de")
 with_446, with_456 = translate([SENTENCE, "The radio costs €456."])
 print("The radio costs €446. →", with_446)
 print("The radio costs €456. →", with_456)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vaswani_transformer import Transformer, beam_search, packed
+from vaswani_transformer import Transformer, Vocabulary, beam_search
 
 pytest.importorskip("safetensors")
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
@@ -17,7 +17,8 @@ DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 
 def test_the_demo_translates() -> None:
     """A sentence of tests/recorded, whose words are types of the model's."""
-    model, source, target = packed.load(DEMO)
+    model = Transformer.from_pretrained(DEMO)
+    source, target = (Vocabulary.load(DEMO / f"dict.{lang}.txt") for lang in ("en", "de"))
     assert not model.training
     words = "Please open the book at page 2@@ 3@@ 8 .".split()  # noqa: SIM905
     ids = torch.tensor([source.encode(words)])
@@ -59,13 +60,13 @@ def test_a_damaged_file_is_named(name: str, copied: Path) -> None:
     content[-2] ^= 1
     (copied / name).write_bytes(content)
     with pytest.raises(ValueError, match=name):
-        packed.load(copied)
+        Transformer.from_pretrained(copied)
 
 
 def test_a_missing_file_is_named(copied: Path) -> None:
     (copied / "dict.en.txt").unlink()
     with pytest.raises(OSError, match="dict.en.txt"):
-        packed.load(copied)
+        Transformer.from_pretrained(copied)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_other_sizes_than_the_files_are_refused(
     """Before a model of those sizes, which may not fit into memory, is built."""
     change(copied, **architecture)
     with pytest.raises(ValueError, match=named):
-        packed.load(copied)
+        Transformer.from_pretrained(copied)
 
 
 def test_a_file_without_a_parameter_is_refused(copied: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_file_without_a_parameter_is_refused(copied: Path) -> None:
     save_file(state, str(path))
     sign(copied)
     with pytest.raises(RuntimeError, match=missing):
-        packed.load(copied)
+        Transformer.from_pretrained(copied)
 
 
 class Variant(Transformer):

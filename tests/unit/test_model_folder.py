@@ -17,7 +17,7 @@ from vaswani.common.files import sha256_of
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 from vaswani.model_folder.folder import read_folder, sibling
 from vaswani.model_folder.packed_model import kept_options
-from vaswani_transformer.packed import load
+from vaswani_transformer import Transformer
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_parameters_come_back(options, stored_once, tmp_path):
     torch.testing.assert_close(state, model.state_dict(), rtol=0, atol=0)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert len(stored) == len(state) - stored_once
-    again, _, _ = load(tmp_path / "model")
+    again = Transformer.from_pretrained(tmp_path / "model")
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
 
 

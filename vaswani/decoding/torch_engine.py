@@ -17,9 +17,10 @@ from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
 from vaswani_transformer.fast.malloc import keep_freed_memory
-from vaswani_transformer.packed import build
+from vaswani_transformer.packed import read_checked
 from vaswani_transformer.precision import PRECISIONS, autocast
 from vaswani_transformer.search import search
+from vaswani_transformer.transformer import Transformer
 from vaswani_transformer.vocabulary import EOS, PAD, Vocabulary
 
 
@@ -131,7 +132,8 @@ def network_of(
         words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]
         return build_variant(folder), words[0], words[1]
     try:
-        return build(folder.path, folder.config, folder.langs)
+        packed = read_checked(folder.path, folder.config, folder.langs)
+        return Transformer.from_packed(packed), packed.source, packed.target
     except (RuntimeError, TypeError, ValueError) as error:
         raise UserError(str(error)) from None
 
