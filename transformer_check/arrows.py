@@ -2,8 +2,8 @@
 
 import torch
 
-from .card import DIFFERS, ERROR, Result, check_of, not_checked
-from .subject import Subject, difference
+from .card import DIFFERS, ERROR, Result, not_checked
+from .subject import difference
 from .trace import traced
 from .wiring import (
     ARRIVED,
@@ -15,20 +15,18 @@ from .wiring import (
     ENCODER_FFN,
     LOGITS,
     SELF_ATTENTION,
+    Wiring,
     changed,
+    check_of_wiring,
     shown_scores,
-    wiring_of,
 )
 
 ORDER = "sub-layers come in the order of Figure 1"
 
 
-@check_of("3.1", ORDER)
-def sublayers_in_order(subject: Subject) -> Result:
+@check_of_wiring("3.1", ORDER)
+def sublayers_in_order(wiring: Wiring) -> Result:
     """In each layer, by when they are computed."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
     for kinds in (ENCODER, DECODER):
         seen = [part for part in wiring.parts if part.kind in kinds]
         there = [kind for kind in kinds if any(part.kind == kind for part in seen)]
@@ -45,29 +43,26 @@ def sublayers_in_order(subject: Subject) -> Result:
     return Result()
 
 
-def is_in_order(subject: Subject) -> bool:
+def is_in_order(wiring: Wiring) -> bool:
     """Whether the check above says so."""
-    return not sublayers_in_order(subject).expected
+    return not sublayers_in_order(wiring).expected
 
 
-def broken(subject: Subject, start: str, end: str) -> list[str]:
+def broken(wiring: Wiring, start: str, end: str) -> list[str]:
     """Where, in a layer, a part does not reach the one that should read it."""
-    wiring = wiring_of(subject)
     links = []
-    for n in range(1, subject.config.layers + 1):
+    for n in range(1, wiring.subject.config.layers + 1):
         if not wiring.reaches(wiring.part(start, n), wiring.part(end, n)):
             links.append(f"{end} {n}")
     return links
 
 
-@check_of("3.2.3", "queries of cross-attention come from the decoder's self-attention")
-def cross_queries(subject: Subject) -> Result:
+@check_of_wiring("3.2.3", "queries of cross-attention come from the decoder's self-attention")
+def cross_queries(wiring: Wiring) -> Result:
     """Its scores change where self-attention, just before it, gives something else."""
-    if wiring_of(subject).problem:
-        return not_checked(wiring_of(subject).problem)
-    if not is_in_order(subject):
+    if not is_in_order(wiring):
         return not_checked(f"see '{ORDER}'")
-    links = broken(subject, SELF_ATTENTION, CROSS_ATTENTION)
+    links = broken(wiring, SELF_ATTENTION, CROSS_ATTENTION)
     if not links:
         return Result()
     return Result(
@@ -78,18 +73,15 @@ def cross_queries(subject: Subject) -> Result:
     )
 
 
-@check_of("3.3", "the feed-forward network reads what attention gives")
-def ffn_reads_attention(subject: Subject) -> Result:
+@check_of_wiring("3.3", "the feed-forward network reads what attention gives")
+def ffn_reads_attention(wiring: Wiring) -> Result:
     """Its hidden numbers change where the attention just before it gives something else."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
-    if not is_in_order(subject):
+    if not is_in_order(wiring):
         return not_checked(f"see '{ORDER}'")
     if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
         return not_checked("no product with config.d_ff numbers for each word was seen")
-    links = broken(subject, ENCODER_ATTENTION, ENCODER_FFN)
-    links += broken(subject, CROSS_ATTENTION, DECODER_FFN)
+    links = broken(wiring, ENCODER_ATTENTION, ENCODER_FFN)
+    links += broken(wiring, CROSS_ATTENTION, DECODER_FFN)
     if not links:
         return Result()
     return Result(
@@ -100,12 +92,9 @@ def ffn_reads_attention(subject: Subject) -> Result:
     )
 
 
-@check_of("3.1", "each sub-layer's input is added to what it gives")
-def residual_connections(subject: Subject) -> Result:
+@check_of_wiring("3.1", "each sub-layer's input is added to what it gives")
+def residual_connections(wiring: Wiring) -> Result:
     """Other words change what is behind a sub-layer that gives always the same."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
     missing = [part.name for part in wiring.parts if not wiring.passes_input(part)]
     if not missing:
         return Result()
@@ -117,12 +106,10 @@ def residual_connections(subject: Subject) -> Result:
     )
 
 
-@check_of("3.1", "what each sub-layer gives is carried on to the next layer")
-def carried_on(subject: Subject) -> Result:
+@check_of_wiring("3.1", "what each sub-layer gives is carried on to the next layer")
+def carried_on(wiring: Wiring) -> Result:
     """By the residual connections: weights of attention and hidden numbers stay as they are."""
-    wiring, layers = wiring_of(subject), subject.config.layers
-    if wiring.problem:
-        return not_checked(wiring.problem)
+    layers = wiring.subject.config.layers
     lost = []
     for part in wiring.parts:
         if part.kind in ENCODER and part.layer == layers:
@@ -132,7 +119,7 @@ def carried_on(subject: Subject) -> Result:
         if not wiring.reaches(part, end):
             lost.append(part.name)
     last = wiring.part(ENCODER_ATTENTION, layers)
-    if wiring.part(ENCODER_FFN, layers) and top_layer(subject, 1) == (layers, ENCODER_FFN):
+    if wiring.part(ENCODER_FFN, layers) and top_layer(wiring, 1) == (layers, ENCODER_FFN):
         lost += [last.name] if last and not wiring.reaches(last, LOGITS) else []
     if not lost:
         return Result()
@@ -145,9 +132,8 @@ def carried_on(subject: Subject) -> Result:
     )
 
 
-def top_layer(subject: Subject, layer: int) -> tuple[int, str]:
+def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:
     """The last encoder layer and part that reach the keys of a decoder layer; 0 is none."""
-    wiring = wiring_of(subject)
     cross = wiring.part(CROSS_ATTENTION, layer)
     blocked = wiring.cross_attentions_but(layer)
     reaching = [p for p in wiring.parts if p.kind in ENCODER and wiring.reaches(p, cross, blocked)]
@@ -155,16 +141,14 @@ def top_layer(subject: Subject, layer: int) -> tuple[int, str]:
     return (last.layer, last.kind) if last else (0, "")
 
 
-@check_of("3.2.3", "every decoder layer reads the encoder's last layer")
-def last_encoder_layer(subject: Subject) -> Result:
+@check_of_wiring("3.2.3", "every decoder layer reads the encoder's last layer")
+def last_encoder_layer(wiring: Wiring) -> Result:
     """Keys change with what its last sub-layer gives; and values, with weights as they are."""
-    wiring, layers = wiring_of(subject), subject.config.layers
-    if wiring.problem:
-        return not_checked(wiring.problem)
-    has_ffn = wiring.part(ENCODER_FFN, layers) is not None and is_in_order(subject)
+    layers = wiring.subject.config.layers
+    has_ffn = wiring.part(ENCODER_FFN, layers) is not None and is_in_order(wiring)
     expected = (layers, ENCODER_FFN if has_ffn else ENCODER_ATTENTION)
-    tops = [top_layer(subject, n) for n in range(1, layers + 1)]
-    if not is_in_order(subject):
+    tops = [top_layer(wiring, n) for n in range(1, layers + 1)]
+    if not is_in_order(wiring):
         tops, expected = [(top[0], "") for top in tops], (layers, "")
     wrong = [n for n, top in enumerate(tops, start=1) if top != expected]
     wanted = "keys and values of each layer that change with what the encoder's last layer gives"
@@ -197,13 +181,10 @@ def last_encoder_layer(subject: Subject) -> Result:
     return Result()
 
 
-@check_of("3.1", "the decoder's first self-attention sees the target alone")
-def self_attention_without_source(subject: Subject) -> Result:
+@check_of_wiring("3.1", "the decoder's first self-attention sees the target alone")
+def self_attention_without_source(wiring: Wiring) -> Result:
     """Nothing of the encoder reaches it."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
-    if not is_in_order(subject):
+    if not is_in_order(wiring):
         return not_checked(f"see '{ORDER}'")
     first = wiring.part(SELF_ATTENTION, 1)
     for part in wiring.parts:
@@ -217,17 +198,14 @@ def self_attention_without_source(subject: Subject) -> Result:
     return Result()
 
 
-@check_of("3.5", "the order of the target matters")
-def order_of_target(subject: Subject) -> Result:
+@check_of_wiring("3.5", "the order of the target matters")
+def order_of_target(wiring: Wiring) -> Result:
     """The last word's score for an earlier one is another where that one stands elsewhere."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
     first = wiring.part(SELF_ATTENTION, 1)
-    swapped = subject.target[:1].clone()
+    swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
     with traced(wiring.wide) as trace:
-        subject.logits(wiring.source, swapped)
+        wiring.subject.logits(wiring.source, swapped)
     for number in first.events if first else ():
         before = shown_scores(wiring.events[number])[..., -1, :]
         after = shown_scores(trace.events[number])[..., -1, :]
@@ -242,11 +220,9 @@ def order_of_target(subject: Subject) -> Result:
     )
 
 
-def shows_the_model(subject: Subject, embedding: str, layer: str, kind: str) -> Result:
+def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Result:
     """Whether the scores of the first layer are the same through the file's two functions."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
+    subject = wiring.subject
     part = wiring.part(kind, 1)
     ids = wiring.source if kind == ENCODER_ATTENTION else wiring.target
     shape = (*ids.shape, subject.config.d_model)
@@ -270,18 +246,20 @@ def shows_the_model(subject: Subject, embedding: str, layer: str, kind: str) -> 
     )
 
 
-@check_of("3.1", "embedding and encoder_layer are the model's own", "embedding", "encoder_layer")
-def encoder_functions(subject: Subject) -> Result:
+@check_of_wiring(
+    "3.1", "embedding and encoder_layer are the model's own", "embedding", "encoder_layer"
+)
+def encoder_functions(wiring: Wiring) -> Result:
     """They give the scores that the model has."""
-    return shows_the_model(subject, "embedding", "encoder_layer", ENCODER_ATTENTION)
+    return shows_the_model(wiring, "embedding", "encoder_layer", ENCODER_ATTENTION)
 
 
-@check_of(
+@check_of_wiring(
     "3.1",
     "target_embedding and decoder_layer are the model's own",
     "target_embedding",
     "decoder_layer",
 )
-def decoder_functions(subject: Subject) -> Result:
+def decoder_functions(wiring: Wiring) -> Result:
     """They give the scores that the model has."""
-    return shows_the_model(subject, "target_embedding", "decoder_layer", SELF_ATTENTION)
+    return shows_the_model(wiring, "target_embedding", "decoder_layer", SELF_ATTENTION)

@@ -8,7 +8,8 @@ Shape letters: B batch, L length, S source, D d_model.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -64,6 +65,16 @@ class Layer:
         arguments = self.arguments(x)
         shape = tuple(x.shape)
         return self.subject.tensor(self.function, shape, self.subject.model, *arguments)
+
+    @contextmanager
+    def reading(self, memory: Tensor) -> Iterator[None]:
+        """Another memory, for as long as the context lasts."""
+        before = self.memory
+        self.memory = memory
+        try:
+            yield
+        finally:
+            self.memory = before
 
     def bare(self, x: Tensor) -> Tensor:
         """With sub-layers that give zero."""

@@ -18,9 +18,11 @@ from .wiring import (
     ENCODER_ATTENTION,
     SELF_ATTENTION,
     Part,
-    wiring_of,
+    Wiring,
+    check_of_wiring,
 )
 
+NO_GAINS = "no parameter of d_model ones was seen: norms without gains"
 NO_GRADIENT = "logits gives a tensor without gradient: remove no_grad"
 
 
@@ -100,7 +102,7 @@ def logits_not_multiplied(subject: Subject) -> Result:
     if rows is None:
         return not_checked("logits are no matrix [V, d_model] times numbers")
     if not gains_in(subject):
-        return not_checked("no parameter of d_model ones was seen: norms without gains")
+        return not_checked(NO_GAINS)
     expected = "the matrix times numbers of mean 0 and variance 1"
     factor = factor_of_norm(rows)
     if factor is None:
@@ -140,8 +142,9 @@ class Gains:
     of twice the numbers would be twice as large, and an earlier gain look like the last one.
     """
 
-    def __init__(self, subject: Subject) -> None:
-        self.wiring = wiring_of(subject)
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        subject = wiring.subject
         flat = [p for p in subject.model.parameters() if p.dim() == 1]
         self.gains = gains_in(subject)
         biases = [p for p in flat if all(p is not gain for gain in self.gains)]
@@ -187,25 +190,22 @@ def round_slope(slope: float | None) -> float | None:
 
 
 @lru_cache(maxsize=1)
-def gains_of(subject: Subject) -> Gains:
-    """The subject's; one for all checks."""
-    return Gains(subject)
+def gains_of(wiring: Wiring) -> Gains:
+    """The model's; one for all checks."""
+    return Gains(wiring)
 
 
-@check_of("3.1", "each stack ends with a norm")
-def stacks_end_with_norms(subject: Subject) -> Result:
+@check_of_wiring("3.1", "each stack ends with a norm")
+def stacks_end_with_norms(wiring: Wiring) -> Result:
     """A gain that doubles scores of cross-attention, and one that doubles logits."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
-    gains = gains_of(subject)
+    gains = gains_of(wiring)
     if not gains.gains:
-        return not_checked("no parameter of d_model ones was seen: norms without gains")
+        return not_checked(NO_GAINS)
     cross = wiring.part(CROSS_ATTENTION, 1)
     missing = []
     slopes = gains.of_scores(cross.events) if cross else []
     of_keys = [slope for slope, own in zip(slopes, gains.of_encoder, strict=False) if own]
-    is_separate = not self_attention_without_source(subject).expected
+    is_separate = not self_attention_without_source(wiring).expected
     if cross and 2.0 not in of_keys and is_separate:
         missing.append("the encoder's output")
     if 2.0 not in gains.of_logits():
@@ -221,15 +221,12 @@ def stacks_end_with_norms(subject: Subject) -> Result:
     )
 
 
-@check_of("3.2.3", "queries and keys of self-attention come from the same numbers")
-def same_numbers(subject: Subject) -> Result:
+@check_of_wiring("3.2.3", "queries and keys of self-attention come from the same numbers")
+def same_numbers(wiring: Wiring) -> Result:
     """A gain before self-attention multiplies both: its double gives four times the scores."""
-    wiring = wiring_of(subject)
-    if wiring.problem:
-        return not_checked(wiring.problem)
-    gains = gains_of(subject)
+    gains = gains_of(wiring)
     if not gains.gains:
-        return not_checked("no parameter of d_model ones was seen: norms without gains")
+        return not_checked(NO_GAINS)
     wrong = [
         part.name
         for part in wiring.parts

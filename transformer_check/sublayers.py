@@ -43,16 +43,11 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
         weights: what softmaxes are to give
     """
     flat = [p for p in layer.others if p.dim() == 1]
-    before = layer.memory
     with zeroed([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
         with traced(replay=weights):
             once = layer(layer.x)
-        layer.memory = memory * before
-        try:
-            with traced(replay=weights):
-                again = layer(x * layer.x)
-        finally:
-            layer.memory = before
+        with layer.reading(memory * layer.memory), traced(replay=weights):
+            again = layer(x * layer.x)
     return difference(once, again) < 1e-3
 
 
@@ -70,12 +65,11 @@ def inputs_of_attention(layer: Layer) -> Result:
     own = growth(before.events, layer.trace(2 * layer.x).events, (length, length))
     if not own:
         return not_checked("no softmax of torch's was seen in the layer")
-    expected = {1.0} if is_pre_norm(layer) else {4.0}
-    wanted = f"{expected.copy().pop():.0f} times the scores of self-attention for twice the input"
-    if own != expected:
+    times = 1.0 if is_pre_norm(layer) else 4.0
+    if own != {times}:
         return Result(
             DIFFERS,
-            wanted,
+            f"{times:.0f} times the scores of self-attention for twice the input",
             described_growth(own),
             "Likely queries are normed and keys are not, or the other way round."
             if own == {2.0}
@@ -91,12 +85,8 @@ def inputs_of_attention(layer: Layer) -> Result:
         )
     if not layer.is_decoder:
         return Result()
-    memory = layer.memory
-    layer.memory = 2 * memory
-    try:
+    with layer.reading(2 * layer.memory):
         doubled = layer.trace(layer.x)
-    finally:
-        layer.memory = memory
     cross = growth(before.events, doubled.events, (length, size))
     if not cross:
         return not_checked("no softmax of torch's over the memory was seen in the layer")
@@ -120,13 +110,10 @@ def inputs_of_attention(layer: Layer) -> Result:
 @check_of_layers("3.2.2", "heads are joined word by word")
 def heads_joined(layer: Layer) -> Result:
     """Where all words are the same one, so are all results, whatever attention does."""
-    x, memory = layer.x[:, :1].expand_as(layer.x).contiguous(), layer.memory
-    layer.memory = memory[:, :1].expand_as(memory).contiguous()
-    try:
-        with torch.no_grad():
-            output = layer(x)
-    finally:
-        layer.memory = memory
+    x = layer.x[:, :1].expand_as(layer.x).contiguous()
+    memory = layer.memory[:, :1].expand_as(layer.memory).contiguous()
+    with layer.reading(memory), torch.no_grad():
+        output = layer(x)
     away = difference(output, output[:, :1].expand_as(output))
     if away < 10 * SAME:
         return Result()
@@ -241,17 +228,14 @@ def ffn_place(layer: Layer) -> Result:
 @check_of_layers("3.5", "words know their order only through positions")
 def equivariant(layer: Layer) -> Result:
     """Words in another order give the same results in that order; a decoder's are its memory's."""
-    permutation, memory = torch.tensor([3, 0, 5, 1, 4, 2]), layer.memory
+    permutation = torch.tensor([3, 0, 5, 1, 4, 2])
     with torch.no_grad():
+        before = layer(layer.x)
         if layer.is_decoder:
-            before = layer(layer.x)
-            layer.memory = memory.flip(1)
-            try:
+            with layer.reading(layer.memory.flip(1)):
                 away = difference(before, layer(layer.x))
-            finally:
-                layer.memory = memory
         else:
-            away = difference(layer(layer.x)[:, permutation], layer(layer.x[:, permutation]))
+            away = difference(before[:, permutation], layer(layer.x[:, permutation]))
     if away < 10 * SAME:
         return Result()
     is_joined = not heads_joined(layer).expected

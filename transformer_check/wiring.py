@@ -8,12 +8,14 @@ and the scores of the next softmax show whether it has arrived.
 Shape letters: S source, T target.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .card import Result, check_of, not_checked
 from .subject import Subject, difference
 from .trace import Event, traced
 
@@ -93,7 +95,8 @@ class Wiring:
         layers = self.subject.config.layers
         numbers: dict[str, list[int]] = {kind: [] for kind in (*ENCODER, *DECODER)}
         for number, event in enumerate(self.events):
-            if kind := self.kind(event):
+            kind = self.kind(event)
+            if kind:
                 numbers[kind].append(number)
         parts = []
         for kind, own in numbers.items():
@@ -204,3 +207,22 @@ def shown_scores(event: Event) -> Tensor:
 def wiring_of(subject: Subject) -> Wiring:
     """The subject's; one for all checks."""
     return Wiring(subject)
+
+
+WiringCheck = Callable[[Wiring], Result]
+
+
+def check_of_wiring(section: str, title: str, *needs: str) -> Callable[[WiringCheck], WiringCheck]:
+    """Put the function below into the checks; where a model shows no wiring, it is not called."""
+
+    def add(look: WiringCheck) -> WiringCheck:
+        @check_of(section, title, *needs)
+        def look_if_shown(subject: Subject) -> Result:
+            wiring = wiring_of(subject)
+            if wiring.problem:
+                return not_checked(wiring.problem)
+            return look(wiring)
+
+        return look
+
+    return add
