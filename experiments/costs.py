@@ -34,7 +34,8 @@ class Cost(NamedTuple):
 def operations(model: Any, batch: dict[str, Any]) -> int:
     """Of one forward and one backward pass: multiplications and additions in products."""
     unseen = [module for module in model.modules() if isinstance(module, nn.RNNBase | ConvTBC)]
-    added, before = 0, 0
+    added = 0
+    before = 0
 
     def begin(module: Any, inputs: Any) -> None:
         nonlocal before
@@ -44,8 +45,8 @@ def operations(model: Any, batch: dict[str, Any]) -> int:
         nonlocal added
         positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
         weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
-        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
-        added += 3 * (2 * positions * weights - seen)
+        counted = counter.get_total_flops() - before  # some of torch's cells are products to it
+        added += 3 * (2 * positions * weights - counted)
 
     hooks = [module.register_forward_pre_hook(begin) for module in unseen]
     hooks += [module.register_forward_hook(end) for module in unseen]

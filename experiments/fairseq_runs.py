@@ -268,20 +268,22 @@ class FairseqExperiment(Experiment):
             if not is_scored(run):
                 continue
             if training.difference:
-                asked = f"was trained with {training.difference}, as row '{row.name}' asks"
-                print(f"warning: {run} {asked}: left out", file=sys.stderr)
+                print(
+                    f"warning: {run} was trained with {training.difference}, as row '{row.name}' "
+                    "asks: left out",
+                    file=sys.stderr,
+                )
             elif is_decoded(run, training.average(plan.average), training.config):
                 scored.append(run)
         return scored
 
     def describe(self, row: Row) -> dict[str, Any]:
         """The short trainings that chose its learning rate, with the lowest perplexity of each."""
-        tried = rate_trainings(self.plans[row.name])
-        rates = [
-            {"run": str(short.run), "rate": rate, "perplexity": 2 ** lowest_loss(short.run)}
-            for rate, short in tried.items()
-            if short.done
-        ]
+        rates = []
+        for rate, short in rate_trainings(self.plans[row.name]).items():
+            if short.done:
+                perplexity = 2 ** lowest_loss(short.run)
+                rates.append({"run": str(short.run), "rate": rate, "perplexity": perplexity})
         return {"rates": rates} if rates else {}
 
     def files(self, run: Path) -> dict[str, Path]:
@@ -323,7 +325,15 @@ def result(run: Path) -> Result:
     scores = read_json(run / "eval" / "test.score.json")
     finished = read_json(run / FINISHED)
     # text that was prepared as tokens has no other BLEU
-    bleu, chrf = scores.get("bleu") or scores["bleu_tokenised"], scores["chrf"]
-    scored = bleu["score"], bleu["text"], chrf["score"], chrf["text"]
-    took = finished["num_updates"], finished["seconds"]
-    return Result(str(run), *scored, 2 ** lowest_loss(run), *took)
+    bleu = scores.get("bleu") or scores["bleu_tokenised"]
+    chrf = scores["chrf"]
+    return Result(
+        run=str(run),
+        bleu=bleu["score"],
+        bleu_text=bleu["text"],
+        chrf=chrf["score"],
+        chrf_text=chrf["text"],
+        perplexity=2 ** lowest_loss(run),
+        updates=finished["num_updates"],
+        seconds=finished["seconds"],
+    )

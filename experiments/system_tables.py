@@ -124,8 +124,11 @@ def accuracy_on_the_demo(run: Path) -> dict[str, float]:
     if not demo_text.is_file() or references != list(read_lines(demo_text)):
         return {}
     numbers = number_rows(DEMO_TEXT / f"test.values.{target}.tsv")
-    equal = [hypothesis == right for hypothesis, right in zip(hypotheses, references, strict=True)]
-    return {"exactly_right": share(equal), "numbers_right": numbers_right(numbers, hypotheses)}
+    pairs = zip(hypotheses, references, strict=True)
+    return {
+        "exactly_right": share(hypothesis == reference for hypothesis, reference in pairs),
+        "numbers_right": numbers_right(numbers, hypotheses),
+    }
 
 
 def comparisons(

@@ -109,26 +109,27 @@ def scores_and_data(folder: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]
     return scores, data, recipe
 
 
-def nearest(source_lines: list[str], known: list[str]) -> list[int]:
-    """For each sentence, the known one with the largest Dice coefficient of their word sets.
+def nearest(source_lines: list[str], training_lines: list[str]) -> list[int]:
+    """For each sentence, the training's with the largest Dice coefficient of their word sets.
 
-    Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no known sentence
+    Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no training sentence
     has count only towards the size of the sentence asked about.
     """
     bits: dict[str, int] = {}
-    for line in known:
+    for line in training_lines:
         for word in line.split():
             bits.setdefault(word, 1 << len(bits))
-    masks = [word_mask(line, bits) for line in known]
-    sizes = [len(set(line.split())) for line in known]
+    masks = [word_mask(line, bits) for line in training_lines]
+    sizes = [len(set(line.split())) for line in training_lines]
     closest = []
     for line in source_lines:
-        words, size = word_mask(line, bits), len(set(line.split()))
-        dice = (
+        words = word_mask(line, bits)
+        size = len(set(line.split()))
+        dice = [
             2 * (words & other).bit_count() / (size + count)
             for other, count in zip(masks, sizes, strict=True)
-        )
-        closest.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
+        ]
+        closest.append(dice.index(max(dice)))
     return closest
 
 
@@ -208,12 +209,13 @@ def examples(
     """Five evenly spaced test sentences, right or wrong."""
     lines = []
     for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
-        lines += [f"  source       {source_lines[index]}", f"  translation  {translations[index]}"]
-        right = translations[index] == reference_lines[index]
-        lines += [
-            "  (as the reference)" if right else f"  reference    {reference_lines[index]}",
-            "",
-        ]
+        lines.append(f"  source       {source_lines[index]}")
+        lines.append(f"  translation  {translations[index]}")
+        if translations[index] == reference_lines[index]:
+            lines.append("  (as the reference)")
+        else:
+            lines.append(f"  reference    {reference_lines[index]}")
+        lines.append("")
     return lines
 
 

@@ -47,12 +47,12 @@ from experiments.heads.text import (
     FILE,
     ORDERS,
     ROLES,
-    drawn,
+    random_contents,
     sentence,
     training_text,
     vocabulary,
 )
-from experiments.heads.weights import LOOP, read, weights
+from experiments.heads.weights import LOOP, text_batch, weights
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
 from vaswani.attention_page.maps import head_weights
@@ -61,9 +61,12 @@ from vaswani.common.files import atomic_write
 from vaswani.experiment.run_record import STATISTICS
 from vaswani_transformer import Transformer, Vocabulary
 
-RUNS, SEEDS = Path("runs/heads"), 3
-ASKED, TEST = 400, 1001
-"""Sentences of the test of each kind and order, and its seed."""
+RUNS = Path("runs/heads")
+SEEDS = 3
+ASKED = 400
+"""Sentences of the test of each kind and order."""
+TEST = 1001
+"""Its seed."""
 
 
 # ---- training ----------------------------------------------------------------------------------
@@ -109,13 +112,17 @@ def figures_of(seed: int) -> dict[str, Any]:
     model = train_or_load(seed, types)
     kinds = {}
     for kind in FILE["orders"]:
-        contents = [drawn(kind, order, ASKED, True, TEST) for order in ORDERS]
-        chosen = [read(types, [sentence(one) for one in order[0::2]]) for order in contents]
-        tested = [read(types, [sentence(one) for one in order[1::2]]) for order in contents]
-        noun = attention_on(model, chosen, tested, whole_phrase=False)
-        phrase = attention_on(model, chosen, tested, whole_phrase=True)
+        contents = [random_contents(kind, order, ASKED, True, TEST) for order in ORDERS]
+        choosing = []
+        testing = []
+        for of_order in contents:
+            sentences = [sentence(content) for content in of_order]
+            choosing.append(text_batch(types, sentences[0::2]))
+            testing.append(text_batch(types, sentences[1::2]))
+        noun = attention_on(model, choosing, testing, whole_phrase=False)
+        phrase = attention_on(model, choosing, testing, whole_phrase=True)
         on_nouns = {}  # of every head, on subject and distractor [2, N, H]
-        for order, text in zip(ORDERS, tested, strict=True):
+        for order, text in zip(ORDERS, testing, strict=True):
             on_nouns[order] = {
                 name: each.mean(0, dtype=float).round(3).tolist()
                 for name, each in weights(model, text).items()
@@ -124,7 +131,7 @@ def figures_of(seed: int) -> dict[str, Any]:
             "changes": changes(model, types, [*contents[0], *contents[1]]),
             "noun": noun,
             "phrase": phrase,
-            "cut": cut_off(model, tested, noun, phrase),
+            "cut": cut_off(model, testing, noun, phrase),
             "weights": on_nouns,
         }
     facts = torch.load(run_of(seed) / "model.pt")
@@ -237,17 +244,28 @@ def panel(
     seed: int, kind: str, order: str, attention: str, layer: int, heads: Sequence[int] | None = None
 ) -> figures.Panel:
     """A sentence of the test with a seed's heads of a layer, all of them if none are given."""
-    types, one = vocabulary(), sentence(drawn(kind, order, 1, True, TEST)[0])
-    maps = head_weights(
-        train_or_load(seed, types), types.encode(one.source), types.encode(one.target)
-    )
-    weights, source = maps[attention][layer], [*one.source, "(end)"]
-    words, word = [*one.target, "(end)"], one.said.word
+    types = vocabulary()
+    (content,) = random_contents(kind, order, 1, True, TEST)
+    pair = sentence(content)
+    model = train_or_load(seed, types)
+    maps = head_weights(model, types.encode(pair.source), types.encode(pair.target))
+    weights = maps[attention][layer]
+    source = [*pair.source, "(end)"]
     if attention == "encoder":
-        words, word = source, one.at.word
-    title, subject = f"seed {seed}: {attention}, layer {layer + 1}", one.at.subject[-1]
-    chosen = heads or list(range(len(weights)))
-    return figures.Panel(title, words, source, weights, chosen, word, subject)
+        words = source
+        word = pair.source_places.word
+    else:
+        words = [*pair.target, "(end)"]
+        word = pair.target_places.word
+    return figures.Panel(
+        title=f"seed {seed}: {attention}, layer {layer + 1}",
+        words=words,
+        keys=source,
+        weights=weights,
+        heads=heads or list(range(len(weights))),
+        word=word,
+        partner=pair.source_places.subject[-1],
+    )
 
 
 def draw_best_heads(path: Path, runs: list[dict[str, Any]]) -> None:

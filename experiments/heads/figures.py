@@ -11,16 +11,16 @@ class Panel(NamedTuple):
     Attributes:
         title: of the panel
         words: that look, with the end
-        others: that are looked at
-        weights: of one layer, [H, words, others]; each row is a distribution
+        keys: the words that are looked at
+        weights: of one layer, [H, words, keys]; each row is a distribution
         heads: which are drawn, from 0
         word: the one word whose weights are drawn; None: every word's
-        partner: the one among the others that it depends on; both are printed in bold
+        partner: the one among the keys that it depends on; both are printed in bold
     """
 
     title: str
     words: Sequence[str]
-    others: Sequence[str]
+    keys: Sequence[str]
     weights: Any
     heads: Sequence[int]
     word: int | None = None
@@ -37,13 +37,14 @@ def draw_panel(axis: Any, panel: Panel) -> None:
     """Two columns of words, joined by lines as opaque as the weights, a colour for each head."""
     from matplotlib import colormaps
 
-    sides = ((-0.02, panel.words, panel.word, "right"), (1.02, panel.others, panel.partner, "left"))
+    sides = ((-0.02, panel.words, panel.word, "right"), (1.02, panel.keys, panel.partner, "left"))
     for x, words, marked, aligned in sides:
         for place, word in enumerate(words):
             weight = "bold" if place == marked else "normal"
             axis.text(x, -place, word, ha=aligned, va="center", fontsize=8, weight=weight)
     for number, head in enumerate(panel.heads):
-        colour, beside = colormaps["tab10"](head % 10), 0.08 * (number - (len(panel.heads) - 1) / 2)
+        colour = colormaps["tab10"](head % 10)
+        beside = 0.08 * (number - (len(panel.heads) - 1) / 2)
         axis.plot([], [], color=colour, label=f"head {head + 1}")
         for row in range(len(panel.words)) if panel.word is None else [panel.word]:
             for column, weight in enumerate(panel.weights[head, row]):
@@ -57,7 +58,7 @@ def draw_panel(axis: Any, panel: Panel) -> None:
 
 def longest(panel: Panel) -> int:
     """The words of its longer side."""
-    return max(len(panel.words), len(panel.others))
+    return max(len(panel.words), len(panel.keys))
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:

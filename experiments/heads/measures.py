@@ -6,8 +6,16 @@ from typing import Any
 import numpy
 
 from experiments.demo_measures import share
-from experiments.heads.text import ORDERS, ROLES, Content, sentence, swapped
-from experiments.heads.weights import ATTENTION, Cut, Read, read, right, weights, without
+from experiments.heads.text import ORDERS, ROLES, Content, sentence, with_other_noun
+from experiments.heads.weights import (
+    ATTENTION,
+    Cut,
+    TextBatch,
+    is_right,
+    text_batch,
+    weights,
+    without,
+)
 from vaswani_transformer import Vocabulary
 
 EXCHANGES = 10_000
@@ -37,17 +45,17 @@ def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str,
     Where the German subject is said before the word also with only one of the two changed.
     """
     sentences = [sentence(content) for content in contents]
-    before = right(model, read(types, sentences))
+    before = is_right(model, text_batch(types, sentences))
 
     def changed(role: str, source: bool = True, written: bool = True) -> float:
-        other_sentences = [sentence(swapped(content, role)) for content in contents]
-        after = read(
+        other_sentences = [sentence(with_other_noun(content, role)) for content in contents]
+        after = text_batch(
             types,
             sentences,
             source=other_sentences if source else None,
             written=other_sentences if written else None,
         )
-        return share(right(model, after) != before)
+        return share(is_right(model, after) != before)
 
     shares = {role: changed(role) for role in ROLES}
     if contents[0].kind == "verb after its subject":
@@ -57,23 +65,23 @@ def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str,
 
 
 def attention_on(
-    model: Any, chosen: Sequence[Read], tested: Sequence[Read], whole_phrase: bool
+    model: Any, choosing: Sequence[TextBatch], testing: Sequence[TextBatch], whole_phrase: bool
 ) -> dict[str, Any]:
     """By attention and order: the head that half of the sentences choose, tested on the others.
 
     Args:
-        chosen: sentences that choose, of each order
-        tested: sentences that test, of each order
+        choosing: sentences that choose, of each order
+        testing: sentences that test, of each order
         whole_phrase: weights on the whole phrase, with a head for each order; else on the noun,
             with the same head for both
     """
-    choosing = [weights(model, text, whole_phrase) for text in chosen]
-    testing = [weights(model, text, whole_phrase) for text in tested]
+    to_choose = [weights(model, text, whole_phrase) for text in choosing]
+    to_test = [weights(model, text, whole_phrase) for text in testing]
     best: dict[str, Any] = {}
     for attention in ATTENTION:
-        of_both_orders = [each[attention] for each in choosing if attention in each]
+        of_both_orders = [each[attention] for each in to_choose if attention in each]
         heads = {}
-        for order, chooses, tests in zip(ORDERS, choosing, testing, strict=True):
+        for order, chooses, tests in zip(ORDERS, to_choose, to_test, strict=True):
             if attention not in tests:
                 continue
             layer, head = best_head([chooses[attention]] if whole_phrase else of_both_orders)
@@ -91,7 +99,7 @@ def attention_on(
     return best
 
 
-def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[str, Any]:
+def cut_off(model: Any, texts: Sequence[TextBatch], noun: Any, phrase: Any) -> dict[str, Any]:
     """The per cent still right without weights on a noun, by what is cut and by noun.
 
     Args:
@@ -102,7 +110,7 @@ def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[s
         hits: list[bool] = []
         for text, cuts in zip(texts, orders, strict=True):
             with without(model, text, role, cuts):
-                hits += right(model, text).tolist()
+                hits += is_right(model, text).tolist()
         return share(hits)
 
     def best(attention: str, heads_of: Any, whole: bool) -> list[list[Cut]]:
@@ -113,10 +121,12 @@ def cut_off(model: Any, texts: Sequence[Read], noun: Any, phrase: Any) -> dict[s
     for attention in noun:
         cuts[f"{attention}, best head, noun"] = best(attention, noun, False)
         cuts[f"{attention}, best head, phrase"] = best(attention, phrase, True)
-    for name, several in {**{one: (one,) for one in noun}, "all three": ATTENTION}.items():
-        cuts[f"{name}, all heads, noun"] = [[Cut(one) for one in several]] * 2
-        cuts[f"{name}, all heads, phrase"] = [[Cut(one, phrase=True) for one in several]] * 2
-        cuts[f"{name}, from all words, noun"] = [[Cut(one, all_rows=True) for one in several]] * 2
+    groups: dict[str, Sequence[str]] = {attention: [attention] for attention in noun}
+    groups["all three"] = ATTENTION
+    for name, group in groups.items():
+        cuts[f"{name}, all heads, noun"] = [[Cut(each) for each in group]] * 2
+        cuts[f"{name}, all heads, phrase"] = [[Cut(each, phrase=True) for each in group]] * 2
+        cuts[f"{name}, from all words, noun"] = [[Cut(each, all_rows=True) for each in group]] * 2
     return {
         name: {role: still_right(role, orders) for role in ROLES} for name, orders in cuts.items()
     }

@@ -13,8 +13,10 @@ FILE = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding=
 WORDS = {name: [line.split() for line in lines] for name, lines in FILE["words"].items()}
 HALF = len(WORDS["nouns"]) // 2
 """So many nouns, the first, are feminine."""
-NOMINATIVE, DATIVE = {"f": "die", "m": "der", "n": "das"}, {"f": "der", "m": "dem", "n": "dem"}
-ROLES, ORDERS = ("subject", "distractor"), ("near", "far")
+NOMINATIVE = {"f": "die", "m": "der", "n": "das"}
+DATIVE = {"f": "der", "m": "dem", "n": "dem"}
+ROLES = ("subject", "distractor")
+ORDERS = ("near", "far")
 HELD_OUT = 5
 """One pair in so many is the test's; a divisor of ``HALF``."""
 SENTENCES = 40_000
@@ -50,30 +52,31 @@ class Places(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A pair; ``at``: in the source, ``said``: in the target.
+    """A pair, and where the word and the two nouns stand in both.
 
-    ``forms``: of the word in the target, the right one and the other.
+    ``forms``: of the word in the target, the correct one and the wrong one.
     """
 
     source: list[str]
     target: list[str]
-    at: Places
-    said: Places
+    source_places: Places
+    target_places: Places
     forms: tuple[str, str]
 
 
-def content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
+def random_content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
     """A sentence of the training or the test; coins decide each noun's gender and number."""
 
-    def noun(those: Sequence[int]) -> int:
+    def noun(candidates: Sequence[int]) -> int:
         feminine = dice.random() < 0.5
-        return dice.choice([n for n in those if (n < HALF) == feminine])
+        return dice.choice([n for n in candidates if (n < HALF) == feminine])
 
     def allowed(name: str) -> list[int]:
         numbers = range(len(WORDS[name]))
         return [n for n in numbers if ((subject + n) % HELD_OUT == 0) == test]
 
-    subject, is_pronoun = noun(range(2 * HALF)), kind == "pronoun"
+    subject = noun(range(2 * HALF))
+    is_pronoun = kind == "pronoun"
     return Content(
         kind,
         order,
@@ -91,71 +94,69 @@ def content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
     )
 
 
-def swapped(said: Content, role: str) -> Content:
+def with_other_noun(content: Content, role: str) -> Content:
     """The same with the subject or the distractor of the other gender or, for verbs, number."""
-    if said.kind == "pronoun":
-        other = (getattr(said, role) + HALF) % (2 * HALF)
-        return (
-            said._replace(subject=other) if role == "subject" else said._replace(distractor=other)
-        )
+    if content.kind == "pronoun":
+        other = (getattr(content, role) + HALF) % (2 * HALF)
+        return content._replace(**{role: other})
     if role == "subject":
-        return said._replace(subject_is_plural=not said.subject_is_plural)
-    return said._replace(distractor_is_plural=not said.distractor_is_plural)
+        return content._replace(subject_is_plural=not content.subject_is_plural)
+    return content._replace(distractor_is_plural=not content.distractor_is_plural)
 
 
-def english(said: Content) -> dict[str, str]:
+def english(content: Content) -> dict[str, str]:
     """The phrases, by their names in words.yaml."""
-    before = [" ".join(adjective[0] for adjective in some) for some in said.adjectives]
-    subject, distractor = WORDS["nouns"][said.subject], WORDS["nouns"][said.distractor]
-    infinitive, past = said.verb[:2]
+    before = [" ".join(adjective[0] for adjective in some) for some in content.adjectives]
+    subject, distractor = WORDS["nouns"][content.subject], WORDS["nouns"][content.distractor]
+    infinitive, past = content.verb[:2]
     return {
-        "inside": said.inside[0],
+        "inside": content.inside[0],
         "its": "its",
-        "place": f"{before[2]} {said.place[0]}",
-        "beside": said.beside[0],
-        "distractor": f"the {before[1]} {distractor[said.distractor_is_plural]}",
-        "subject": f"the {before[0]} {subject[said.subject_is_plural]}",
-        "verb": f"{said.modal[0].replace('_', ' ')} {infinitive}" if said.modal else past,
-        "adverb": said.adverb[0],
+        "place": f"{before[2]} {content.place[0]}",
+        "beside": content.beside[0],
+        "distractor": f"the {before[1]} {distractor[content.distractor_is_plural]}",
+        "subject": f"the {before[0]} {subject[content.subject_is_plural]}",
+        "verb": f"{content.modal[0].replace('_', ' ')} {infinitive}" if content.modal else past,
+        "adverb": content.adverb[0],
     }
 
 
-def german(said: Content) -> dict[str, str]:
+def german(content: Content) -> dict[str, str]:
     """The phrases, by their names in words.yaml."""
-    ending = "en" if said.subject_is_plural else "e"
+    ending = "en" if content.subject_is_plural else "e"
     before = [
         " ".join(adjective[1] + end for adjective in some)
-        for some, end in zip(said.adjectives, (ending, "en", "en"), strict=True)
+        for some, end in zip(content.adjectives, (ending, "en", "en"), strict=True)
     ]
-    *_, singular, plural, _, gender = WORDS["nouns"][said.subject]
-    *_, dative, _, datives, gender_beside = WORDS["nouns"][said.distractor]
-    _, place, gender_inside = said.place
-    infinitive, past = said.verb[2], said.verb[3:]
+    *_, singular, plural, _, gender = WORDS["nouns"][content.subject]
+    *_, dative, _, datives, gender_beside = WORDS["nouns"][content.distractor]
+    _, place, gender_inside = content.place
+    infinitive, past = content.verb[2], content.verb[3:]
     return {
-        "inside": said.inside[1],
+        "inside": content.inside[1],
         "its": ("ihr" if gender == "f" else "sein") + DATIVE[gender_inside][1:],
         "place": f"{before[2]} {place}",
-        "beside": said.beside[1],
+        "beside": content.beside[1],
         "distractor": f"den {before[1]} {datives}"
-        if said.distractor_is_plural
+        if content.distractor_is_plural
         else f"{DATIVE[gender_beside]} {before[1]} {dative}",
         "subject": f"die {before[0]} {plural}"
-        if said.subject_is_plural
+        if content.subject_is_plural
         else f"{NOMINATIVE[gender]} {before[0]} {singular}",
-        "verb": (said.modal[1:] or past)[said.subject_is_plural],
-        "infinitive": infinitive if said.modal else "",
-        "adverb": said.adverb[1],
+        "verb": (content.modal[1:] or past)[content.subject_is_plural],
+        "infinitive": infinitive if content.modal else "",
+        "adverb": content.adverb[1],
     }
 
 
-def sentence(said: Content) -> Sentence:
+def sentence(content: Content) -> Sentence:
     """Both languages' words."""
-    word = "its" if said.kind == "pronoun" else "verb"
-    order = FILE["orders"][said.kind][said.order]
-    forms = german(said)[word], german(swapped(said, "subject"))[word]
-    source, at = laid_out(order["en"], english(said), word)
-    target, places = laid_out(order["de"], german(said), word)
-    return Sentence(source, target, at, places, forms)
+    word = "its" if content.kind == "pronoun" else "verb"
+    order = FILE["orders"][content.kind][content.order]
+    forms = german(content)[word], german(with_other_noun(content, "subject"))[word]
+    source, source_places = laid_out(order["en"], english(content), word)
+    target, target_places = laid_out(order["de"], german(content), word)
+    return Sentence(source, target, source_places, target_places, forms)
 
 
 def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
@@ -169,24 +170,26 @@ def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str],
     return [*words, "."], Places(places[word][0], places["subject"], places["distractor"])
 
 
-def drawn(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:
+def random_contents(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:
     """Sentences of a kind and order."""
     dice = random.Random(f"{kind} {order} {test} {seed}")
-    return [content(kind, order, test, dice) for _ in range(count)]
+    return [random_content(kind, order, test, dice) for _ in range(count)]
 
 
 def training_text(seed: int) -> list[Sentence]:
     """Half with pronouns, half with verbs of both kinds; each order as often as the other."""
     shares = {kind: SENTENCES // (4 if kind == "pronoun" else 8) for kind in FILE["orders"]}
-    return [
-        sentence(phrases)
-        for kind, count in shares.items()
-        for order in ORDERS
-        for phrases in drawn(kind, order, count, False, seed)
-    ]
+    sentences = []
+    for kind, count in shares.items():
+        for order in ORDERS:
+            for content in random_contents(kind, order, count, False, seed):
+                sentences.append(sentence(content))
+    return sentences
 
 
 def vocabulary() -> Vocabulary:
     """Every word of the training text, which is every word of the test."""
-    text = training_text(1)
-    return Vocabulary(sorted({word for pair in text for word in [*pair.source, *pair.target]}))
+    words: set[str] = set()
+    for pair in training_text(1):
+        words.update(pair.source, pair.target)
+    return Vocabulary(sorted(words))

@@ -25,33 +25,33 @@ LOOP = runpy.run_path(f"{EXAMPLES}/train.py")
 ATTENTION = ("encoder", "decoder", "cross")
 
 
-class Read(NamedTuple):
+class TextBatch(NamedTuple):
     """Sentences as the model reads them; ``shifted``: the target, one place to the right."""
 
     source: Tensor
     shifted: Tensor
     sentences: list[Sentence]
-    #: ids of the two forms, the right one first [B, 2]
+    #: ids of the two forms, the correct one first [B, 2]
     forms: Tensor
 
 
-def read(
+def text_batch(
     types: Vocabulary,
     sentences: list[Sentence],
     source: list[Sentence] | None = None,
     written: list[Sentence] | None = None,
-) -> Read:
+) -> TextBatch:
     """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
     sources = [types.encode(one.source) for one in source or sentences]
     targets = [types.encode(one.target) for one in written or sentences]
     batch = LOOP["collate"](list(zip(sources, targets, strict=True)))
     forms = torch.tensor([[types.index(form) for form in one.forms] for one in sentences])
-    return Read(batch.source, batch.shifted, sentences, forms)
+    return TextBatch(batch.source, batch.shifted, sentences, forms)
 
 
-def right(model: nn.Module, text: Read) -> Any:
-    """Whether the right form is the likelier one, numpy bool [B]."""
-    steps = torch.tensor([one.said.word for one in text.sentences])
+def is_right(model: nn.Module, text: TextBatch) -> Any:
+    """Whether the correct form is the likelier one, numpy bool [B]."""
+    steps = torch.tensor([one.target_places.word for one in text.sentences])
     with torch.no_grad():
         logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
     of_forms = logits.gather(1, text.forms)
@@ -65,9 +65,10 @@ def row_and_columns(
 
     Row t of the decoder writes word t; it has read the end of sentence and the words before t.
     """
-    row = one.at.word if attention == "encoder" else one.said.word
-    places = getattr(one.said if attention == "decoder" else one.at, role)
-    columns = list(places if phrase else places[-1:])
+    row = one.source_places.word if attention == "encoder" else one.target_places.word
+    places = one.target_places if attention == "decoder" else one.source_places
+    phrase_places = getattr(places, role)
+    columns = list(phrase_places if phrase else phrase_places[-1:])
     if attention == "decoder":
         columns = [column + 1 for column in columns]
         if columns[-1] > row:
@@ -75,7 +76,7 @@ def row_and_columns(
     return row, columns
 
 
-def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
+def weights(model: Any, text: TextBatch, phrase: bool = False) -> dict[str, Any]:
     """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
 
     Without the decoder's where the nouns are not yet written.
@@ -86,14 +87,13 @@ def weights(model: Any, text: Read, phrase: bool = False) -> dict[str, Any]:
     by_attention = {}
     for attention, layers in zip(ATTENTION, (encoder, *decoder), strict=True):
         stacked = torch.stack(list(layers), dim=1).numpy()  # [B, N, H, rows, columns]
-        both = [[row_and_columns(attention, s, r, phrase) for r in ROLES] for s in text.sentences]
-        if all(place for places in both for place in places):
-            by_attention[attention] = numpy.array(
-                [
-                    [one[:, :, place[0], place[1]].sum(-1) for place in places if place]
-                    for one, places in zip(stacked, both, strict=True)
-                ]
-            )
+        of_sentences = []
+        for sentence, of_layers in zip(text.sentences, stacked, strict=True):
+            places = [row_and_columns(attention, sentence, role, phrase) for role in ROLES]
+            on_nouns = [of_layers[:, :, place[0], place[1]].sum(-1) for place in places if place]
+            of_sentences.append(on_nouns)
+        if all(len(on_nouns) == len(ROLES) for on_nouns in of_sentences):
+            by_attention[attention] = numpy.array(of_sentences)
     return by_attention
 
 
@@ -110,7 +110,7 @@ class Cut(NamedTuple):
 
 
 @contextlib.contextmanager
-def without(model: Any, text: Read, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
+def without(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
     """The model without some of its weights on a noun; the others of a row still sum to 1."""
     hooks = []
     for cut in cuts:
@@ -126,7 +126,7 @@ def without(model: Any, text: Read, role: str, cuts: Sequence[Cut]) -> Iterator[
             hook.remove()
 
 
-def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
+def hiding(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
     """What changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 

@@ -37,11 +37,9 @@ class NeighboursExperiment(FairseqExperiment):
 
     def complete(self, record: Record, earlier: Path | None) -> None:
         """Sentences that every seed of ours gets wrong, with what one wrote."""
-        ours = record["rows"].get("ours")
-        here = (
-            [Path(run["run"]) for run in ours["runs"] if Path(run["run"]).is_dir()] if ours else []
-        )
-        if ours and here:
+        ours = record["rows"].get("ours", {"runs": []})
+        here = [Path(run["run"]) for run in ours["runs"] if Path(run["run"]).is_dir()]
+        if here:
             ours["failures"] = failures(ours, here[0])
 
     def tables(self, record: Record) -> list[Table]:

@@ -148,18 +148,18 @@ def by_count(run: Path, gold: Sequence[Tree], of_grammar: Sequence[Tree]) -> dic
     written = [line.split() for line in read_lines(run / f"{stem('own source, free')}.trees")]
     parses, _ = as_trees(written, gold)
     groups: dict[str, list[tuple[Tree, Tree, Tree]]] = {"as many": [], "more or fewer": []}
-    for tokens, right, ours, grammars in zip(written, gold, parses, of_grammar, strict=True):
-        words = len(right.words)
+    for tokens, reference, ours, grammars in zip(written, gold, parses, of_grammar, strict=True):
+        words = len(reference.words)
         if words > LENGTHS[0]:
             continue
         leaves = sum(token[0] not in "()" for token in tokens)
         name = "as many" if leaves == words else "more or fewer"
-        groups[name].append((right, ours, grammars))
+        groups[name].append((reference, ours, grammars))
     figures = {}
     for name, group in groups.items():
-        right_trees = [right for right, _, _ in group]
-        of_ours = scores(right_trees, [ours for _, ours, _ in group])
-        of_pcfg = scores(right_trees, [grammars for _, _, grammars in group])
+        references = [reference for reference, _, _ in group]
+        of_ours = scores(references, [ours for _, ours, _ in group])
+        of_pcfg = scores(references, [grammars for _, _, grammars in group])
         figures[name] = {
             "sentences": len(group),
             "ours": of_ours["f1"],

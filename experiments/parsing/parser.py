@@ -59,12 +59,13 @@ class Parser:
         if other:
             sources = [own_sources[place] for place in nearest_in_length(lengths)]
         written: dict[int, list[str]] = {}
-        for chosen in batches(lengths):
-            memory = memory_of(self.model.encoder(padded([sources[place] for place in chosen])))
-            longest = max(lengths[place] for place in chosen) + EXTRA
-            partial = [PartialTree(self.brackets, lengths[place]) for place in chosen]
+        for batch in batches(lengths):
+            source = padded([sources[place] for place in batch])
+            memory = memory_of(self.model.encoder(source))
+            longest = max(lengths[place] for place in batch) + EXTRA
+            partial = [PartialTree(self.brackets, lengths[place]) for place in batch]
             ids = greedy(self.model.decoder, memory, longest, partial if constrained else None)
-            for place, tokens in zip(chosen, ids, strict=True):
+            for place, tokens in zip(batch, ids, strict=True):
                 written[place] = self.target.decode(tokens)
         return [written[place] for place in range(len(sources))]
 
@@ -77,11 +78,12 @@ class Parser:
             sources = [sources[place] for place in nearest_in_length(lengths)]
         opening = torch.tensor(list(self.brackets.opening))
         bits = []
-        for chosen in batches([len(target) for target in targets]):
-            target = padded([targets[place] for place in chosen])
+        for batch in batches([len(target) for target in targets]):
+            source = padded([sources[place] for place in batch])
+            target = padded([targets[place] for place in batch])
             shifted = target.roll(1, dims=1)
             shifted[:, 0] = EOS
-            logits = self.model(padded([sources[place] for place in chosen]), None, shifted)[0]
+            logits = self.model(source, None, shifted)[0]
             nats = torch.nn.functional.cross_entropy(logits.mT, target, reduction="none")
             bits.append(nats[torch.isin(target, opening)] / math.log(2))
         return float(torch.cat(bits).mean())

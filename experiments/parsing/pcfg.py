@@ -76,7 +76,9 @@ def rules_of(node: Node, remembered: int) -> Iterator[tuple[str, ...]]:
 
 def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
     """Count the rules of trees."""
-    counts = Counter(rule for tree in trees for rule in rules_of(nested(tree), remembered))
+    counts: Counter[tuple[str, ...]] = Counter()
+    for tree in trees:
+        counts.update(rules_of(nested(tree), remembered))
     of_parent: Counter[str] = Counter()
     for rule, count in counts.items():
         of_parent[rule[0]] += count
@@ -86,7 +88,8 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
     chain = numpy.full((sum("|" not in name for name in symbols),) * 2, -numpy.inf)
     binary = []
     for rule, count in counts.items():
-        places, log_p = [number[name] for name in rule], math.log(count / of_parent[rule[0]])
+        places = [number[name] for name in rule]
+        log_p = math.log(count / of_parent[rule[0]])
         if len(rule) == 3:
             binary.append((*places, log_p))
         else:
@@ -140,19 +143,22 @@ class Chart:
 
     def _splits(self, start: int, end: int, rules: slice) -> Any:
         """The children's log-probabilities of rules at each place to split, [K, R]."""
-        left, right = self.grammar.left[rules], self.grammar.right[rules]
+        left = self.grammar.left[rules]
+        right = self.grammar.right[rules]
         first = self.best[start, start + 1 : end]
         return first[:, left] + self.best[start + 1 : end, end][:, right]
 
     def _add_chains(self, start: int, end: int) -> None:
-        direct, best = self.direct[start, end], self.best[start, end]
+        direct = self.direct[start, end]
+        best = self.best[start, end]
         many = len(self.grammar.chain)
         best[:] = direct
         best[:many] = numpy.maximum(direct[:many], (self.grammar.chain + direct[:many]).max(1))
 
     def constituents(self, start: int, end: int, symbol: int) -> Iterator[Constituent]:
         """Those of the likeliest tree below a symbol, each before those inside it."""
-        grammar, direct = self.grammar, self.direct[start, end]
+        grammar = self.grammar
+        direct = self.direct[start, end]
         if self.best[start, end, symbol] > direct[symbol]:
             below = int((grammar.chain[symbol] + direct[: len(grammar.chain)]).argmax())
             for label in self._on_chain(symbol, below):

@@ -44,7 +44,8 @@ class PartialTree:
     """
 
     def __init__(self, brackets: Brackets, leaves: int) -> None:
-        self.brackets, self.missing = brackets, leaves
+        self.brackets = brackets
+        self.missing = leaves
         self.unclosed: list[int] = []  # brackets that would close them
         self.in_a_row = 0  # opening brackets without a leaf or closing bracket after them
 

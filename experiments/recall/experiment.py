@@ -20,131 +20,49 @@ end alike, the one that is first at 90 %), is trained with another seed. A train
 99.9 % of the names are right three times in a row.
 """
 
-import importlib
 import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from experiments.harness import HERE, Experiment, Row, stem
+from experiments.harness import Experiment, Row, stem
 from experiments.intervals import mean_text
 from experiments.pictures import figure_of, save_figure
+from experiments.recall.systems import FIRST, KEYS, RATES, SYSTEMS
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.plugin import load_user_dir
 from vaswani.experiment.run_record import STATISTICS
-from vaswani_transformer import Transformer, TransformerConfig
-from vaswani_transformer.fast import use_fast_kernels
-from vaswani_transformer.initialisation import initialise
-from vaswani_transformer.vocabulary import PAD
 
 RUNS = Path("runs/recall")
-KEYS = NAMES = 64
-FIRST = 4
-"""The first key, after the special symbols; the names follow the keys."""
-TYPES = FIRST + KEYS + NAMES
 TOKENS = 2048
 """Of source and target, in a batch."""
-UPDATES, WARMUP, VALIDATE = 16_000, 400, 200
+UPDATES = 16_000
+WARMUP = 400
+VALIDATE = 200
 SEEDS = 2
 LEARNED = 99.9
 """Per cent: a training ends after three validations with as much."""
 ASKED = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The k of validation and test."""
-VALID, TEST = 1001, 1002
-"""Their seeds; a training's is from 1 to ``SEEDS``."""
-WIDTH = 64
+VALID = 1001
+"""The seed of the validation; a training's is from 1 to ``SEEDS``."""
+TEST = 1002
+"""That of the test."""
 FEW = 4
 """So many keys, and names, there are at first."""
-ENOUGH, PATIENCE = 98.0, 2000
-"""They double when so many per cent of the names are right, or after so many updates."""
-
-
-class System(NamedTuple):
-    """One of the systems compared.
-
-    Attributes:
-        build: makes a model that takes source and target, as fairseq's and ours do
-        floats: what it knows of a source of k pairs, in numbers
-    """
-
-    build: Callable[[], nn.Module]
-    floats: Callable[[int], int]
-
-
-def example(name: str) -> Any:
-    """A module of examples/, imported as fairseq imports a user-dir: once."""
-    load_user_dir(str(HERE.parent / "examples" / "user_dirs" / name))
-    return importlib.import_module(name)
-
-
-class Sequential(nn.Module):
-    """A recurrent encoder and decoder as one module: source and target to logits."""
-
-    def __init__(self, **changes: Any) -> None:
-        super().__init__()
-        recurrent = example("recurrent")
-        cfg = recurrent.RecurrentConfig(embed_dim=WIDTH, dropout=0.0, **changes)
-        tokens = nn.Embedding(TYPES, WIDTH, PAD)
-        nn.init.normal_(tokens.weight, std=WIDTH**-0.5)
-        self.encoder = recurrent.RecurrentEncoder(cfg, None, tokens)
-        self.decoder = recurrent.RecurrentDecoder(cfg, None, tokens)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """[B, S], [B, T] → logits [B, T, V]."""
-        return self.decoder(target, self.encoder(source))[0]
-
-
-def transformer(relative: bool = False) -> nn.Module:
-    """The paper's model; ``relative``: with relative_positions' self-attention."""
-    sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
-    both: dict[str, Any] = {
-        f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
-    }
-    model = Transformer(TransformerConfig(**both, dropout=0.0), TYPES, TYPES)
-    if relative:
-        attention = example("relative_positions").RelativeSelfAttention
-        for layer in [*model.encoder.layers, *model.decoder.layers]:
-            layer.self_attention = attention(WIDTH, 4, max_distance=16)
-        initialise(model, "fairseq")
-    return use_fast_kernels(model)
-
-
-def lstm(hidden_size: int, score: str = "none") -> System:
-    """An LSTM; its state is h and c of two layers, and with attention what the encoder made."""
-    state, each = 2 * 2 * hidden_size, 0 if score == "none" else 2 * hidden_size
-    return System(
-        lambda: Sequential(hidden_size=hidden_size, attention_score=score),
-        lambda k: state + k * each,
-    )
-
-
-SYSTEMS = {
-    "LSTM": lstm(96),
-    "LSTM, half the state": lstm(48),
-    "LSTM, dot attention": lstm(92, "dot"),
-    "ours": System(transformer, lambda k: 2 * k * WIDTH),
-    "ours, relative positions": System(lambda: transformer(relative=True), lambda k: 2 * k * WIDTH),
-}
-
-
-COMMON_RATES = (0.001, 0.003, 0.009)
-RATES: dict[str, tuple[float, ...]] = dict.fromkeys(SYSTEMS, COMMON_RATES)
-RATES["ours"] = (0.0003, *COMMON_RATES)
-RATES["LSTM"] = (*COMMON_RATES, 0.027)
-RATES["LSTM, dot attention"] = (0.003, 0.009)
-RATES["ours, relative positions"] = (0.003,)
-"""Those that were tried, one beyond each edge where the best of a system lay there."""
-
+ENOUGH = 98.0
+"""They double when so many per cent of the names are right,"""
+PATIENCE = 2000
+"""or after so many updates."""
 
 # ---- sentences ---------------------------------------------------------------------------------
 
@@ -198,16 +116,21 @@ def correct_names(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, i
     with torch.no_grad():
         for batch in data:
             names, logits = names_and_logits(model, batch)
-            k, hits = names.size(1), int((logits.argmax(-1) == names).sum())
-            before = counts.get(k, (0, 0))
-            counts[k] = (before[0] + hits, before[1] + names.numel())
+            k = names.size(1)
+            hits = int((logits.argmax(-1) == names).sum())
+            hits_before, names_before = counts.get(k, (0, 0))
+            counts[k] = (hits_before + hits, names_before + names.numel())
     model.train()
     return counts
 
 
 def share(counts: Iterable[tuple[int, int]]) -> float:
     """The per cent that is right in all."""
-    hits, names = map(sum, zip(*counts, strict=True))
+    hits = 0
+    names = 0
+    for hits_of_k, names_of_k in counts:
+        hits += hits_of_k
+        names += names_of_k
     return 100 * hits / names
 
 
@@ -216,8 +139,10 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
     valid = batches_of(ASKED, VALID)
     dice = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    types, since, learned = FEW, 0, 0
-    seen: list[tuple[int, int]] = []
+    types = FEW
+    types_since = 0
+    times_learned = 0
+    recent: list[tuple[int, int]] = []
     for update in range(1, UPDATES + 1):
         optimizer.param_groups[0]["lr"] = rate_at(update, rate)
         k = log_uniform(types, dice)
@@ -228,16 +153,19 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        seen.append((int((logits.argmax(-1) == names).sum()), names.numel()))
+        recent.append((int((logits.argmax(-1) == names).sum()), names.numel()))
         if update % VALIDATE:
             continue
-        now, trained_on = share(correct_names(model, valid).values()), share(seen)
-        yield {"update": update, "keys": types, "right in training": trained_on, "right": now}
-        seen, learned = [], learned + 1 if now >= LEARNED else 0
-        if learned == 3:
+        accuracy = share(correct_names(model, valid).values())
+        in_training = share(recent)
+        yield {"update": update, "keys": types, "right in training": in_training, "right": accuracy}
+        recent = []
+        times_learned = times_learned + 1 if accuracy >= LEARNED else 0
+        if times_learned == 3:
             return
-        if types < KEYS and (trained_on >= ENOUGH or update - since >= PATIENCE):
-            types, since = 2 * types, update
+        if types < KEYS and (in_training >= ENOUGH or update - types_since >= PATIENCE):
+            types = 2 * types
+            types_since = update
 
 
 def run_of(name: str, rate: float, seed: int) -> Path:
@@ -245,21 +173,24 @@ def run_of(name: str, rate: float, seed: int) -> Path:
     return RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
 
 
-def finished(name: str, rate: float, seed: int) -> dict[str, Any]:
+def figures_of(name: str, rate: float, seed: int) -> dict[str, Any]:
     """The figures of a training that has ended; none if it has not."""
     return read_json(run_of(name, rate, seed) / "result.json")
 
 
 def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
     """A training's figures; what was trained before is not trained again."""
-    done = finished(name, rate, seed)
-    if done:
-        return done
+    figures = figures_of(name, rate, seed)
+    if figures:
+        return figures
     torch.set_num_threads(1)
-    system, run = SYSTEMS[name], run_of(name, rate, seed)
+    system = SYSTEMS[name]
+    run = run_of(name, rate, seed)
     run.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
-    model, curve, begun = system.build(), [], time.perf_counter()
+    model = system.build()
+    curve = []
+    begun = time.perf_counter()
     for line in learn(model, rate, seed):
         curve.append(line)
         print(f"{run.name}: {json.dumps(line)}", file=sys.stderr, flush=True)
@@ -283,7 +214,7 @@ def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
     }
     with atomic_write(run / "result.json") as stream:
         json.dump(figures, stream, indent=1)
-    return finished(name, rate, seed)
+    return figures_of(name, rate, seed)
 
 
 def sort_key(run: dict[str, Any]) -> tuple[float, float]:
@@ -293,10 +224,10 @@ def sort_key(run: dict[str, Any]) -> tuple[float, float]:
 
 def best_rate(name: str) -> float | None:
     """The learning rate of the best training with the first seed; None before all have ended."""
-    tried = [finished(name, rate, 1) for rate in RATES[name]]
-    if not all(tried):
+    trainings = [figures_of(name, rate, 1) for rate in RATES[name]]
+    if not all(trainings):
         return None
-    best: float = min(tried, key=sort_key)["rate"]
+    best: float = min(trainings, key=sort_key)["rate"]
     return best
 
 
@@ -321,7 +252,7 @@ class RecallExperiment(Experiment):
         best = best_rate(row.name)
         if best is None:
             return []
-        seeds = [seed for seed in range(1, SEEDS + 1) if finished(row.name, best, seed)]
+        seeds = [seed for seed in range(1, SEEDS + 1) if figures_of(row.name, best, seed)]
         return [run_of(row.name, best, seed) for seed in seeds]
 
     def measure(self, run: Path) -> dict[str, Any]:
@@ -333,7 +264,7 @@ class RecallExperiment(Experiment):
         best = best_rate(row.name)
         if best is None:
             return {}
-        return {"rates": [finished(row.name, r, 1) for r in RATES[row.name] if r != best]}
+        return {"rates": [figures_of(row.name, r, 1) for r in RATES[row.name] if r != best]}
 
     def tables(self, record: Record) -> list[Table]:
         """Accuracy by k; then every training."""
@@ -347,16 +278,16 @@ class RecallExperiment(Experiment):
 # ---- the record --------------------------------------------------------------------------------
 
 
-def accuracy_table(record: Record, asked: Sequence[int]) -> Table:
+def accuracy_table(record: Record, sizes: Sequence[int]) -> Table:
     """Accuracy by k: the mean over the seeds, and each."""
     columns = ["system", "parameters", "floats at k 64", "updates to 90 %"]
-    columns += [f"k = {k}" for k in asked]
+    columns += [f"k = {k}" for k in sizes]
     lines = []
     for system, row in record["rows"].items():
         runs = row["runs"]
         when = ", ".join(str(run["updates to 90 %"] or "never") for run in runs)
         cells = [system, f"{runs[0]['parameters']:,}", f"{runs[0]['floats']['64']:,}", when]
-        for k in asked:
+        for k in sizes:
             cells.append(mean_text([run["accuracy"][str(k)] for run in runs], ".1f"))
         lines.append(cells)
     return Table(columns, lines)
@@ -382,7 +313,8 @@ def draw_accuracy(record: Record, path: Path) -> None:
         means = [statistics.mean(each) for each in values]
         label = f"{system} ({size} floats)"
         axis.plot(ASKED, means, "o-", color=f"C{number}", markersize=3, label=label)
-        low, high = [min(each) for each in values], [max(each) for each in values]
+        low = [min(each) for each in values]
+        high = [max(each) for each in values]
         axis.fill_between(ASKED, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
     axis.set_xscale("log", base=2)
     axis.set_xticks(ASKED, [str(k) for k in ASKED])

@@ -1,5 +1,6 @@
 """Systems' figures, and each row against the base, beside the paper's difference."""
 
+import math
 import statistics
 from typing import Any
 
@@ -40,7 +41,8 @@ def contrast_table(record: Record) -> Table | None:
     bits = differences({"base": base, **rows}, bits_of)
     lines = []
     for name, row in rows.items():
-        paper, paper_base = PAPER[row["paper"]], PAPER["base"]
+        paper = PAPER[row["paper"]]
+        paper_base = PAPER["base"]
         in_bleu = paper["bleu"] - paper_base["bleu"]
         in_bits = log2_ratio(paper["ppl"], paper_base["ppl"])
         cells = [name, row["paper"]]
@@ -53,9 +55,7 @@ def contrast_table(record: Record) -> Table | None:
 
 def log2_ratio(perplexity: float, base: float) -> float:
     """The difference in bits per token."""
-    from math import log2
-
-    return log2(perplexity / base)
+    return math.log2(perplexity / base)
 
 
 def differences(rows: dict[str, Any], values_of: Any) -> dict[str, Interval]:
@@ -68,13 +68,12 @@ def differences(rows: dict[str, Any], values_of: Any) -> dict[str, Interval]:
     values = {name: list(values_of(row).values()) for name, row in rows.items()}
     width = pooled_width(list(values.values()))
     base = values.pop("base")
-    return {
-        name: Interval(
-            statistics.mean(each) - statistics.mean(base),
-            width * (1 / len(each) + 1 / len(base)) ** 0.5,
-        )
-        for name, each in values.items()
-    }
+    intervals = {}
+    for name, of_row in values.items():
+        difference = statistics.mean(of_row) - statistics.mean(base)
+        factor = (1 / len(of_row) + 1 / len(base)) ** 0.5
+        intervals[name] = Interval(difference, width * factor)
+    return intervals
 
 
 def verdict(paper: float, ours: Interval) -> str:

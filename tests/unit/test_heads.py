@@ -23,22 +23,32 @@ def test_nothing_but_the_subject_tells_the_word(kind: str, order: str) -> None:
     """Neither the distractor, nor its distance, nor German so far unless that has the subject."""
     word = "its" if kind == "pronoun" else "verb"
     forms: Counter = Counter()
-    for said in heads_text.drawn(kind, order, 800, True, 1):
-        one = heads_text.sentence(said)
-        other, beside = (heads_text.sentence(heads_text.swapped(said, r)) for r in heads_text.ROLES)
-        assert one.target[one.said.word] == heads_text.german(said)[word] == one.forms[0]
+    for content in heads_text.random_contents(kind, order, 800, True, 1):
+        one = heads_text.sentence(content)
+        other, beside = (
+            heads_text.sentence(heads_text.with_other_noun(content, r)) for r in heads_text.ROLES
+        )
+        assert (
+            one.target[one.target_places.word] == heads_text.german(content)[word] == one.forms[0]
+        )
         assert other.forms == one.forms[::-1] and beside.forms == one.forms
-        distances = [abs(one.at.word - at[-1]) for at in (one.at.distractor, one.at.subject)]
+        distances = [
+            abs(one.source_places.word - at[-1])
+            for at in (one.source_places.distractor, one.source_places.subject)
+        ]
         near = distances[0] < distances[1]
         assert near == (order == "near")
         if kind != "verb after its subject":
-            so_far = one.said.word
-            assert one.target[:so_far] == other.target[:so_far] and so_far < one.said.subject[0]
-        is_first = one.forms[0].startswith("ihr") if word == "its" else said.subject_is_plural
+            so_far = one.target_places.word
+            assert (
+                one.target[:so_far] == other.target[:so_far]
+                and so_far < one.target_places.subject[0]
+            )
+        is_first = one.forms[0].startswith("ihr") if word == "its" else content.subject_is_plural
         agrees = (
-            (said.subject < heads_text.HALF) == (said.distractor < heads_text.HALF)
+            (content.subject < heads_text.HALF) == (content.distractor < heads_text.HALF)
             if word == "its"
-            else said.subject_is_plural == said.distractor_is_plural
+            else content.subject_is_plural == content.distractor_is_plural
         )
         forms[is_first, agrees] += 1
     assert len(forms) == 4 and min(forms.values()) > 150  # of 200; a standard deviation is 12
@@ -50,8 +60,8 @@ def test_the_test_has_no_pair_of_the_training() -> None:
         {
             pair
             for kind, order in KINDS
-            for said in heads_text.drawn(kind, order, 500, test, 1)
-            for pair in ((said.subject, said.distractor), (said.subject, said.place[0]))
+            for content in heads_text.random_contents(kind, order, 500, test, 1)
+            for pair in ((content.subject, content.distractor), (content.subject, content.place[0]))
         }
         for test in (False, True)
     ]
@@ -82,12 +92,16 @@ def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) ->
     model = Transformer(TransformerConfig(**both), len(TYPES), len(TYPES)).double().eval()
     dice = random.Random(1)
     kind = f"verb {'after' if attention == 'decoder' else 'before'} its subject"
-    said = [heads_text.content(kind, "near", True, dice) for _ in range(20)]
-    text = heads_weights.read(TYPES, [heads_text.sentence(one) for one in said])
+    content = [heads_text.random_content(kind, "near", True, dice) for _ in range(20)]
+    text = heads_weights.text_batch(TYPES, [heads_text.sentence(one) for one in content])
     for number, one in enumerate(text.sentences):
         row, columns = heads_weights.row_and_columns(attention, one, "subject", True) or (0, [])
         read = text.shifted if attention == "decoder" else text.source
-        words, at = (one.target, one.said) if attention == "decoder" else (one.source, one.at)
+        words, at = (
+            (one.target, one.target_places)
+            if attention == "decoder"
+            else (one.source, one.source_places)
+        )
         phrase = words[at.subject.start : at.subject.stop]
         assert [TYPES[int(read[number, column])] for column in columns] == phrase
         looking = text.source if attention == "encoder" else text.shifted.roll(-1, 1)

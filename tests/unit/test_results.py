@@ -18,6 +18,7 @@ from experiments.intervals import Interval, mean_text, paired_interval
 from experiments.learning import experiment as learning
 from experiments.neighbours import experiment as neighbours
 from experiments.recall import experiment as recall
+from experiments.recall import systems
 from experiments.system_tables import PARAMETERS, SystemsExperiment
 from experiments.table3.experiment import contrast_table
 from tests.files import write
@@ -195,13 +196,13 @@ def test_a_variation_is_compared_with_the_base() -> None:
 
 def test_sentences_of_recall() -> None:
     """The target asks for the source's keys, each once, in another order, with their names."""
-    for k in (1, 3, recall.KEYS):
+    for k in (1, 3, systems.KEYS):
         sources, targets = recall.sentences(50, k, torch.Generator().manual_seed(k))
         assert sources.shape == targets.shape == (50, 2 * k)
         pairs = [t.view(50, k, 2).tolist() for t in (sources, targets)]
         assert list(map(sorted, pairs[0])) == list(map(sorted, pairs[1]))
         assert all(len(dict(one)) == k for one in pairs[0])
-        assert sources[:, ::2].max() < recall.FIRST + recall.KEYS <= sources[:, 1::2].min()
+        assert sources[:, ::2].max() < systems.FIRST + systems.KEYS <= sources[:, 1::2].min()
         assert k == 1 or not torch.equal(sources, targets)
     dice = torch.Generator().manual_seed(1)
     sizes = [recall.log_uniform(64, dice) for _ in range(4000)]
@@ -214,21 +215,21 @@ def test_keys_double_up_to_all(monkeypatch: Any) -> None:
     monkeypatch.setattr(recall, "VALIDATE", 1)
     monkeypatch.setattr(recall, "PATIENCE", 2)
     monkeypatch.setattr(recall, "UPDATES", 11)
-    lines = recall.learn(recall.SYSTEMS["LSTM"].build(), 0.001, seed=1)
+    lines = recall.learn(systems.SYSTEMS["LSTM"].build(), 0.001, seed=1)
     assert [line["keys"] for line in lines] == [4, 4, 8, 8, 16, 16, 32, 32, 64, 64, 64]
     sources, _ = recall.sentences(9, 4, torch.Generator().manual_seed(1), types=4)
-    assert sources[:, ::2].max() < recall.FIRST + 4
+    assert sources[:, ::2].max() < systems.FIRST + 4
 
 
-@pytest.mark.parametrize("name", recall.SYSTEMS)
+@pytest.mark.parametrize("name", systems.SYSTEMS)
 def test_a_system_of_recall_is_asked_for_the_name_after_each_key(name: str) -> None:
     """And a name that it is still to say does not reach it through the target."""
     source, target = recall.sentences(2, 5, torch.Generator().manual_seed(1))
     torch.manual_seed(1)
-    model = recall.SYSTEMS[name].build().eval()
+    model = systems.SYSTEMS[name].build().eval()
     names, logits = recall.names_and_logits(model, (source, target))
-    assert logits.shape == (2, 5, recall.TYPES) and torch.equal(names, target[:, 1::2])
-    target[:, 5] = recall.FIRST + recall.KEYS  # the third name
+    assert logits.shape == (2, 5, systems.TYPES) and torch.equal(names, target[:, 1::2])
+    target[:, 5] = systems.FIRST + systems.KEYS  # the third name
     _, others = recall.names_and_logits(model, (source, target))
     assert torch.allclose(logits[:, :3], others[:, :3], atol=1e-5)
     assert not torch.allclose(logits[:, 3], others[:, 3], atol=1e-5)
