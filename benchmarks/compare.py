@@ -42,18 +42,20 @@ def number(value: Any) -> Any:
 
 def side_by_side(old: dict[tuple[Any, ...], Row], new: dict[tuple[Any, ...], Row]) -> list[Row]:
     """The rows that both records have."""
-    found = []
+    rows = []
     for key in old:
         if key not in new:
             continue
         row: Row = {"what": " ".join(str(part) for part in key if part is not None)}
         for figure in ("tokens/s", "ratio", "peak MB"):
-            before, after = number(old[key].get(figure)), number(new[key].get(figure))
+            before = number(old[key].get(figure))
+            after = number(new[key].get(figure))
             if before and after:
-                row[f"{figure}, old"], row[f"{figure}, new"] = before, after
+                row[f"{figure}, old"] = before
+                row[f"{figure}, new"] = after
                 row[f"{figure}, new/old"] = after / before
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def main(argv: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ SYSTEMS: dict[str, dict[str, str]] = {
     "ours": {"task": "vaswani_translation", "model": "ours"},
     "ours, bf16": {"task": "vaswani_translation", "model": "ours", "precision": "bf16"},
 }
-"""The others are compared with fairseq's, both ways."""
+"""All are compared with fairseq's, both ways."""
 
 
 class Configuration(NamedTuple):
@@ -34,8 +34,11 @@ class Configuration(NamedTuple):
 
 def configurations(device: str, cores: int) -> list[Configuration]:
     """All cores on one batch, one core alone, one worker per core; on a GPU, only the first."""
-    tried = [Configuration(cores, 1), Configuration(1, 1), Configuration(1, cores)]
-    return list(dict.fromkeys(tried if device == "cpu" else tried[:1]))
+    all_cores = Configuration(cores, 1)
+    if device != "cpu":
+        return [all_cores]
+    ways = [all_cores, Configuration(1, 1), Configuration(1, cores)]
+    return list(dict.fromkeys(ways))
 
 
 class Team:
@@ -84,20 +87,18 @@ class Peer:
 
     Args:
         options: of :class:`benchmarks.decoding.CTranslate2`
-        tried: the configurations
+        ways: the configurations
         reader: a process that has the sentences
     """
 
-    def __init__(self, options: dict[str, Any], tried: list[Configuration], reader: Worker) -> None:
+    def __init__(self, options: dict[str, Any], ways: list[Configuration], reader: Worker) -> None:
         self.reader = reader
         words, eos = reader.ask("target_words")
         options = {**options, "words": words, "eos": eos}
-        self.workers = {
-            how: Worker(
-                CTranslate2, {**options, **how._asdict()}, {"OMP_NUM_THREADS": str(how.threads)}
-            )
-            for how in tried
-        }
+        self.workers = {}
+        for how in ways:
+            environment = {"OMP_NUM_THREADS": str(how.threads)}
+            self.workers[how] = Worker(CTranslate2, {**options, **how._asdict()}, environment)
 
     def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
         """See :func:`all_at_once`."""
@@ -125,26 +126,29 @@ def all_at_once(workers: list[Worker]) -> dict[str, Any]:
     for worker in workers:
         worker.tell("translate")
     parts: list[Translated] = [worker.answer() for worker in workers]
-    found = {number: words for part in parts for number, words in part.hypotheses.items()}
+    hypotheses: dict[int, list[int]] = {}
+    for part in parts:
+        hypotheses.update(part.hypotheses)
     return {
-        "seconds": max(p.ended for p in parts) - min(p.begun for p in parts),
-        "tokens": sum(len(words) for words in found.values()),
-        "hypotheses": [found[number] for number in sorted(found)],
+        "seconds": max(part.ended for part in parts) - min(part.begun for part in parts),
+        "tokens": sum(len(words) for words in hypotheses.values()),
+        "hypotheses": [hypotheses[number] for number in sorted(hypotheses)],
     }
 
 
 def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> dict[str, Any]:
     """Rows of tokens per second by batch size, and how many hypotheses equal fairseq's."""
     count = 1000 if full else 200
-    tried = configurations(device, cores)
-    teams = start_systems(device, data, checkpoint, count, tried)
+    ways = configurations(device, cores)
+    teams = start_systems(device, data, checkpoint, count, ways)
     rows: list[Row] = []
     swept_rows: list[Row] = []
-    for size, of in ((1, 20), (32, count), (128, count), (count, count)):
-        fitting = [how for how in tried if how.workers <= math.ceil(of / size)]
-        best, speeds = sweep(teams, fitting, size, of)
+    for size, sentences in ((1, 20), (32, count), (128, count), (count, count)):
+        batches = math.ceil(sentences / size)
+        busy = [how for how in ways if how.workers <= batches]
+        best, speeds = sweep(teams, busy, size, sentences)
         swept_rows += speeds
-        rows += compare_systems(teams, best, size, of, rounds=3)
+        rows += compare_systems(teams, best, size, sentences, rounds=3)
     for team in teams.values():
         team.end()
     note = (
@@ -160,17 +164,16 @@ def start_teams(
     data: str,
     checkpoint: str,
     count: int,
-    tried: list[Configuration],
+    ways: list[Configuration],
 ) -> dict[str, Team]:
     """The processes of fairseq's model and ours, all starting: see :meth:`Team.wait`."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
-    most = max(how.workers for how in tried)
-    return {
-        name: Team(
-            Decoding, {**common, **options}, most, KEEPS_MEMORY if name.endswith(TUNED) else {}
-        )
-        for name, options in measurable(systems, device).items()
-    }
+    most = max(how.workers for how in ways)
+    teams = {}
+    for name, options in measurable(systems, device).items():
+        variables = KEEPS_MEMORY if name.endswith(TUNED) else {}
+        teams[name] = Team(Decoding, {**common, **options}, most, variables)
+    return teams
 
 
 def start_systems(
@@ -178,10 +181,10 @@ def start_systems(
     data: str,
     checkpoint: str,
     count: int,
-    tried: list[Configuration],
+    ways: list[Configuration],
 ) -> dict[str, Any]:
     """The processes of all systems, with CTranslate2 if it is installed."""
-    teams: dict[str, Any] = start_teams(SYSTEMS, device, data, checkpoint, count, tried)
+    teams: dict[str, Any] = start_teams(SYSTEMS, device, data, checkpoint, count, ways)
     for team in teams.values():
         team.wait()
     try:
@@ -189,23 +192,24 @@ def start_systems(
         for precision in ("float32", "int8"):
             options = {"folder": folder, "device": device, "precision": precision}
             reader = teams["fairseq"].workers[0]
-            teams[f"CTranslate2 {precision}"] = Peer(options, tried, reader)
+            teams[f"CTranslate2 {precision}"] = Peer(options, ways, reader)
     except ImportError:
         log_progress("CTranslate2 is not installed, so it is left out: pip install ctranslate2")
     return teams
 
 
 def sweep(
-    teams: dict[str, Any], tried: list[Configuration], size: int, count: int
+    teams: dict[str, Any], ways: list[Configuration], size: int, count: int
 ) -> tuple[dict[str, Configuration], list[Row]]:
     """Each system's fastest configuration in one round at one batch size, and all speeds."""
-    best, rows = {}, []
+    best = {}
+    rows = []
     for name, team in teams.items():
         speed = {}
-        for how in tried:
+        for how in ways:
             team.translate(how, size, size * how.workers)  # the first time is slow
-            found = team.translate(how, size, count)
-            speed[how] = found["tokens"] / found["seconds"]
+            result = team.translate(how, size, count)
+            speed[how] = result["tokens"] / result["seconds"]
             log_progress(f"decode, batch {size}: {name}, {how}: {speed[how]:,.0f} tokens/s")
         best[name] = max(speed, key=lambda how: speed[how])
         figures = {str(how): value for how, value in speed.items()}
@@ -217,18 +221,18 @@ def compare_systems(
     teams: dict[str, Any], best: dict[str, Configuration], size: int, count: int, rounds: int
 ) -> list[Row]:
     """One row for each system at one batch size."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in teams}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
         for name, how in best.items():
-            found[name].append(teams[name].translate(how, size, count))
+            results[name].append(teams[name].translate(how, size, count))
             log_progress(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
-    rows = compare(found, REFERENCES)
-    reference = found["fairseq"][0]["hypotheses"]
+    rows = compare(results, REFERENCES)
+    reference = results["fairseq"][0]["hypotheses"]
     scorer = teams["fairseq"].workers[0]
     for row in rows:
         name = row["system"]
-        share, gap = agreement(found[name][0]["hypotheses"], reference, scorer)
-        row["ms/sentence"] = 1000 * found[name][-1]["seconds"] / count
+        share, gap = agreement(results[name][0]["hypotheses"], reference, scorer)
+        row["ms/sentence"] = 1000 * results[name][-1]["seconds"] / count
         row["identical"] = f"{100 * share:.1f} %"
         row["largest score gap"] = gap
         row["peak MB"] = teams[name].peak_megabytes(best[name])
@@ -277,11 +281,11 @@ def train_checkpoint(
 
 def agreement(ours: Sentences, theirs: Sentences, scorer: Any) -> tuple[float, float]:
     """The share of identical hypotheses, and the largest score gap of the others (0 if none)."""
-    other = [n for n, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
-    share = 1 - len(other) / len(ours)
-    if not other:
+    different = [number for number in range(len(ours)) if ours[number] != theirs[number]]
+    share = 1 - len(different) / len(ours)
+    if not different:
         return share, 0.0
-    mine = scorer.ask("scores", other, [ours[n] for n in other])
-    its = scorer.ask("scores", other, [theirs[n] for n in other])
-    gaps = [abs(a - b) for a, b in zip(mine, its, strict=True)]
+    our_scores = scorer.ask("scores", different, [ours[number] for number in different])
+    their_scores = scorer.ask("scores", different, [theirs[number] for number in different])
+    gaps = [abs(a - b) for a, b in zip(our_scores, their_scores, strict=True)]
     return share, max(gaps, default=math.nan)

@@ -81,9 +81,13 @@ class Decoding:
 
     def texts(self, count: int) -> list[list[str]]:
         """The first ``count`` sentences as words, without the EOS."""
-        dataset, words = self.task.dataset("test"), self.task.source_dictionary
-        numbers = range(min(count, len(dataset)))
-        return [[words[t] for t in dataset[n]["source"].tolist()[:-1]] for n in numbers]
+        dataset = self.task.dataset("test")
+        words = self.task.source_dictionary
+        texts = []
+        for number in range(min(count, len(dataset))):
+            source = dataset[number]["source"].tolist()
+            texts.append([words[token] for token in source[:-1]])
+        return texts
 
     def target_words(self) -> tuple[list[str], int]:
         """The target dictionary, and the number of its EOS."""
@@ -100,23 +104,26 @@ class Decoding:
 
         torch.set_num_threads(threads)
         dataset = self.task.dataset("test")
-        chosen = [n for n in self.numbers if n < count]
-        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)][share::shares]
-        samples = [dataset.collater([dataset[n] for n in group]) for group in groups]
-        on_gpu = self.device.type == "cuda"
-        self.samples = [utils.move_to_cuda(s) if on_gpu else s for s in samples]
+        numbers = [number for number in self.numbers if number < count]
+        batches = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        self.samples = []
+        for batch in batches[share::shares]:
+            sample = dataset.collater([dataset[number] for number in batch])
+            if self.device.type == "cuda":
+                sample = utils.move_to_cuda(sample)
+            self.samples.append(sample)
 
     def translate(self) -> Translated:
         """Translate what was prepared."""
-        found: dict[int, list[int]] = {}
+        hypotheses: dict[int, list[int]] = {}
         self.synchronise()
         begun = time.perf_counter()
         for sample in self.samples:
             answers = self.task.inference_step(self.generator, [self.model], sample)
             for number, answer in zip(sample["id"].tolist(), answers, strict=True):
-                found[number] = answer[0]["tokens"].tolist()
+                hypotheses[number] = answer[0]["tokens"].tolist()
         self.synchronise()
-        return Translated(begun, time.perf_counter(), found)
+        return Translated(begun, time.perf_counter(), hypotheses)
 
     def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> list[float]:
         """log P / length of each hypothesis, in float64: the value that beam search compares."""
@@ -186,7 +193,8 @@ class CTranslate2:
 
     def prepare(self, size: int, texts: list[list[str]]) -> None:
         """Set the sentences, which CTranslate2 sorts by length and batches by ``size``."""
-        self.size, self.texts = size, texts
+        self.size = size
+        self.texts = texts
 
     def translate(self) -> Translated:
         """As :meth:`Decoding.translate`."""
@@ -196,9 +204,11 @@ class CTranslate2:
             self.texts, beam_size=BEAM, max_batch_size=self.size, max_decoding_length=longest
         )
         ended = time.perf_counter()
-        words = [answer.hypotheses[0] for answer in answers]
-        found = [[self.numbers[word] for word in line] + [self.eos] for line in words]
-        return Translated(begun, ended, dict(enumerate(found)))
+        hypotheses = {}
+        for number, answer in enumerate(answers):
+            words = answer.hypotheses[0]
+            hypotheses[number] = [*(self.numbers[word] for word in words), self.eos]
+        return Translated(begun, ended, hypotheses)
 
     def peak_megabytes(self) -> float:
         """See :func:`vaswani.common.environment.peak_megabytes`; unknown on a GPU."""
@@ -229,7 +239,8 @@ def our_model(theirs: Any, task: Any, precision: str) -> Any:
     for side in ("encoder", "decoder"):
         for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
             setattr(config, f"{side}_{name}", getattr(theirs, f"{side}_{name}"))
-    config.sinusoid_layout, config.layer_norm_eps = "fairseq", 1e-5
+    config.sinusoid_layout = "fairseq"
+    config.layer_norm_eps = 1e-5
     config.precision = precision
     config.max_source_positions = config.max_target_positions = 1024
     return VaswaniTransformerModel.build_model(config, task)

@@ -41,7 +41,8 @@ class Loss:
         if rows:
             choices = chunked_loss.choices_for(device)._replace(**rows)
             chunked_loss.choices_for = lambda device_type: choices  # type: ignore[assignment]
-        self.device, self.precision = device, precision
+        self.device = device
+        self.precision = precision
         self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
         generator = torch.Generator().manual_seed(1)
         self.features = torch.randn(TOKENS, WIDTH, generator=generator).to(device).requires_grad_()
@@ -70,9 +71,11 @@ class Loss:
             loss.backward()
             losses.append(loss.detach())
 
-        taken = seconds(work, self.device)
-        memory = peak_megabytes(self.device) - self.before
-        return {"seconds": taken, "loss": float(losses[0]) / TOKENS, "megabytes": memory}
+        return {
+            "seconds": seconds(work, self.device),
+            "loss": float(losses[0]) / TOKENS,
+            "megabytes": peak_megabytes(self.device) - self.before,
+        }
 
 
 def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
@@ -104,12 +107,10 @@ def run(device: str, full: bool) -> dict[str, Any]:
     usable = [precision for precision in precisions(device) if precision != "fp16"]
     systems = [(system, precision) for precision in usable for system in ("fairseq", "ours")]
     rounds: dict[Any, list[dict[str, float]]] = {key: [] for key in systems}
-    workers = {
-        (system, precision): Worker(
-            Loss, {"system": system, "precision": precision, "device": device}
-        )
-        for system, precision in systems
-    }
+    workers = {}
+    for system, precision in systems:
+        options = {"system": system, "precision": precision, "device": device}
+        workers[system, precision] = Worker(Loss, options)
     for number in range(11 if full else 4):
         for key, worker in workers.items():
             measured = worker.ask("measure")
@@ -127,8 +128,10 @@ def run(device: str, full: bool) -> dict[str, Any]:
 def row(key: Any, rounds: dict[Any, list[dict[str, float]]]) -> Row:
     """One system's row: its time and memory, and both relative to fairseq's in its precision."""
     system, precision = key
-    own, theirs = rounds[key], rounds["fairseq", precision]
-    faster = [b["seconds"] / a["seconds"] for a, b in zip(own, theirs, strict=True)]
+    own = rounds[key]
+    theirs = rounds["fairseq", precision]
+    pairs = zip(own, theirs, strict=True)
+    faster = [their_round["seconds"] / our_round["seconds"] for our_round, their_round in pairs]
     memory = max(m["megabytes"] for m in own)
     return {
         "system": f"{system}, {precision}",
@@ -147,7 +150,9 @@ def sweep(device: str, usable: list[str]) -> list[Row]:
         slices = {"product_rows": many}
         options = {"system": "ours", "precision": precision, "device": device, "rows": slices}
         worker = Worker(Loss, options)
-        taken = [1000 * worker.ask("measure")["seconds"] for _ in range(4)][1:]
+        worker.ask("measure")  # warms up
+        milliseconds = [1000 * worker.ask("measure")["seconds"] for _ in range(3)]
         worker.end()
-        rows.append({"system": f"ours, {precision}, {many} rows", "ms": median_and_range(taken)})
+        spread = median_and_range(milliseconds)
+        rows.append({"system": f"ours, {precision}, {many} rows", "ms": spread})
     return rows

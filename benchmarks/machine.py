@@ -49,7 +49,8 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
     product = onednn if by_onednn else torch.matmul
     best = 0.0
     for size in (1024, 2048, *([8192] if device == "cuda" else [])):
-        left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+        left = torch.randn(size, size, device=device).to(dtype)
+        right = torch.randn(size, size, device=device).to(dtype)
         for _ in range(times):
             best = max(best, 2 * size**3 / seconds(product, device, left, right))
     return best

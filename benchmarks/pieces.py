@@ -59,14 +59,16 @@ class WithoutPiece(Training):
         from transformer_plugin.generator import VaswaniSequenceGenerator
         from vaswani_transformer.fast.linear import pack_weights
 
-        model, words = copy.deepcopy(self.trainer.model).eval(), self.trainer.task.target_dictionary
+        model = copy.deepcopy(self.trainer.model).eval()
+        words = self.trainer.task.target_dictionary
         pack_weights(model)  # as in `vaswani generate`
         search: dict[str, Any] = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
         generator = VaswaniSequenceGenerator([model], words, **search)
         numbers = torch.Generator().manual_seed(1)
         source = torch.randint(4, len(words), (sentences, 20), generator=numbers)
         sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(1).sum(1)}}
-        start, processor = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        processor = time.process_time()
         with torch.no_grad():
             generator.generate([model], sample)
         return {
@@ -80,21 +82,27 @@ def run(device: str, data: str, rounds: int = 8) -> dict[str, Any]:
     flags = [*OURS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
     one_thread = {"OMP_NUM_THREADS": "1"}
-    systems = {p: Worker(WithoutPiece, {"piece": p, **options}, one_thread) for p in ("", *PIECES)}
-    taken: dict[str, dict[str, list[float]]] = {p: {"train": [], "decode": []} for p in systems}
+    systems = {}
+    for piece in ("", *PIECES):
+        systems[piece] = Worker(WithoutPiece, {"piece": piece, **options}, one_thread)
+    times: dict[str, dict[str, list[float]]] = {}
+    for piece in systems:
+        times[piece] = {"train": [], "decode": []}
     for worker in systems.values():
         worker.ask("warm_up", 4)
         worker.ask("decode", 16)
     for number in range(1, rounds + 1):
         for piece, worker in systems.items():
-            taken[piece]["train"].append(worker.ask("updates", 4)["processor_seconds"] / 4)
-            taken[piece]["decode"].append(worker.ask("decode", 16)["processor_seconds"])
+            updates = worker.ask("updates", 4)
+            translations = worker.ask("decode", 16)
+            times[piece]["train"].append(updates["processor_seconds"] / 4)
+            times[piece]["decode"].append(translations["processor_seconds"])
             log_progress(f"round {number} of {rounds}, without {piece or 'nothing'}")
     rows: list[Row] = []
-    for piece, own in taken.items():
+    for piece, own in times.items():
         row: Row = {"without": piece or "–"}
         for work, label in (("train", "an update"), ("decode", "16 sentences")):
-            ratios = [a / b for a, b in zip(own[work], taken[""][work], strict=True)]
+            ratios = [a / b for a, b in zip(own[work], times[""][work], strict=True)]
             row[f"{label}, ms"] = round(1000 * statistics.median(own[work]), 1)
             row[f"{label}, to all"] = median_and_range(ratios)
         rows.append(row)

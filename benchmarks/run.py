@@ -90,10 +90,10 @@ def physical_cores() -> int:
     return len(set(pairs)) or text.count("processor\t") or 1
 
 
-def data_to_use(given: str) -> str:
-    """The data-bin given; else Multi30k's if prepared; else the demo's, made if necessary."""
-    if given:
-        return given
+def data_to_use(requested: str) -> str:
+    """The data-bin requested; else Multi30k's if prepared; else the demo's, made if necessary."""
+    if requested:
+        return requested
     return str(MULTI30K) if MULTI30K.is_dir() else demo_data()
 
 

@@ -30,7 +30,8 @@ class Steps:
         from vaswani.experiment.plugin import load_plugin
 
         load_plugin()
-        self.model, self.device = model, device
+        self.model = model
+        self.device = device
 
     def seconds(self, sizes: dict[str, int], times: int) -> float:
         """The median seconds of one pass at these sizes, after one warm-up pass."""
@@ -118,9 +119,10 @@ def build_model_and_loss(model: str, layers: int, task: Any) -> tuple[Any, Any]:
 
 def run(device: str, full: bool, threads: int) -> dict[str, Any]:
     """Rows of times, ours and fairseq's, varying one size at a time."""
-    names = ("fairseq", "ours")
     environment = {"OMP_NUM_THREADS": str(threads)}
-    workers = {n: Worker(Steps, {"model": n, "device": device}, environment) for n in names}
+    workers = {}
+    for name in ("fairseq", "ours"):
+        workers[name] = Worker(Steps, {"model": name, "device": device}, environment)
     rows: list[Row] = []
     for what, values in VARIED.items():
         for value in values if full else values[: 6 if what == "length" else 4]:
@@ -147,16 +149,17 @@ def picture(rows: list[Row], path: str) -> None:
     panels = list(dict.fromkeys(row["varied"] for row in rows))
     figure, axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3.2))
     for axis, what in zip(axes, panels, strict=True):
-        these = [row for row in rows if row["varied"] == what]
+        of_panel = [row for row in rows if row["varied"] == what]
+        values = [row["value"] for row in of_panel]
+        per_token = what in ("length", "batch")
         for name in ("fairseq", "ours"):
-            axis.plot(
-                [row["value"] for row in these],
-                [row[f"{name}, ms"] / (row["tokens"] if what in ("length", "batch") else 1)
-                 for row in these],
-                marker="o", label=name,
-            )  # fmt: skip
+            milliseconds = []
+            for row in of_panel:
+                units = row["tokens"] if per_token else 1
+                milliseconds.append(row[f"{name}, ms"] / units)
+            axis.plot(values, milliseconds, marker="o", label=name)
         axis.set_xlabel(what)
-        axis.set_ylabel("ms per token" if what in ("length", "batch") else "ms per step")
+        axis.set_ylabel("ms per token" if per_token else "ms per step")
         axis.set_xscale("log", base=2)
         axis.set_ylim(bottom=0)
         axis.legend()

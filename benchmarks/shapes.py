@@ -76,19 +76,26 @@ def measure(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
     flags = [*OURS, *size_flags("small"), "--max-tokens", MAX_TOKENS, "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": "cpu"}
     one_thread = {"OMP_NUM_THREADS": "1"}
-    workers = {n: Worker(Forced, {**s, **options}, one_thread) for n, s in SYSTEMS.items()}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
+    workers = {}
+    for name, system in SYSTEMS.items():
+        workers[name] = Worker(Forced, {**system, **options}, one_thread)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     for worker in workers.values():
         worker.ask("warm_up", 2)
     for number in range(1, rounds + 1):
-        for system, worker in workers.items():
-            found[system].append(worker.ask("updates", updates))
-            log = {"updates": 2 + number * updates, "peak_mb": round(worker.ask("peak_megabytes"))}
-            last = found[system][-1]
-            log.update({name: last[name] for name in ("seconds", "processor_seconds")})
-            log["loss"] = last["losses"][-1]
-            print(json.dumps({"system": system, **log}), flush=True)
-    rows = compare(found)
+        for name, worker in workers.items():
+            result = worker.ask("updates", updates)
+            results[name].append(result)
+            log = {
+                "system": name,
+                "updates": 2 + number * updates,
+                "peak_mb": round(worker.ask("peak_megabytes")),
+                "seconds": result["seconds"],
+                "processor_seconds": result["processor_seconds"],
+                "loss": result["losses"][-1],
+            }
+            print(json.dumps(log), flush=True)
+    rows = compare(results)
     for row in rows:
         row["peak MB"] = workers[row["system"]].ask("peak_megabytes")
         workers[row["system"]].end()

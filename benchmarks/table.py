@@ -5,13 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 Row = dict[str, Any]
-# fmt: off
-STUDENT = dict(enumerate((
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145,
-), start=1))
-# fmt: on
-"""The 97.5 % quantile of Student's t, by degrees of freedom."""
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:

@@ -78,7 +78,8 @@ class Training:
         self.positions += sum(sample[0]["target"].numel() for sample in samples)
         self.seen = [a + b for a, b in zip(self.seen, (source, tokens, sentences), strict=True)]
         self.synchronise()
-        start, processor = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        processor = time.process_time()
         losses = [self.update(sample) for sample in samples]
         self.synchronise()
         return {
@@ -105,7 +106,8 @@ class Training:
         result = self.updates(count)
         while None in result["losses"]:
             result = self.updates(count)
-        self.seen, self.positions = [0, 0, 0], 0
+        self.seen = [0, 0, 0]
+        self.positions = 0
         return float(result["seconds"])
 
     def next_batch(self) -> Any:
@@ -199,8 +201,9 @@ def run(
         for group in groups(measurable(systems, device), size):
             flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
             flags += ["--num-workers", "0" if device == "cpu" else "2"]
-            found = measure_systems(group, flags, updates, rounds, device, data, threads)
-            rows += [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in found]
+            work = f"{size}, {max_tokens:,} max-tokens"
+            for row in measure_systems(group, flags, updates, rounds, device, data, threads):
+                rows.append({"work": work, **row})
     for row in rows:
         peak = peaks[precision_of(row["system"])]
         row["MFU"] = f"{100 * row['MFU'] / peak:.0f} %"
@@ -231,31 +234,30 @@ def measure_systems(
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
     """
-    workers = {
-        name: Worker(
-            Training,
-            {
-                "data": data,
-                "flags": [*system["flags"], *flags],
-                "device": device,
-                "autocast": system.get("autocast", False),
-                "cudnn_attention": system.get("cudnn_attention", True),
-            },
-            {"OMP_NUM_THREADS": str(threads), **system.get("environment", {})},
-        )
-        for name, system in systems.items()
-    }
+    workers = {}
+    for name, system in systems.items():
+        options = {
+            "data": data,
+            "flags": [*system["flags"], *flags],
+            "device": device,
+            "autocast": system.get("autocast", False),
+            "cudnn_attention": system.get("cudnn_attention", True),
+        }
+        environment = {"OMP_NUM_THREADS": str(threads), **system.get("environment", {})}
+        workers[name] = Worker(Training, options, environment)
     for worker in workers.values():
         worker.ask("warm_up", 2)
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
     for number in range(rounds):
         for name, worker in workers.items():
-            found[name].append(worker.ask("updates", updates))
+            results[name].append(worker.ask("updates", updates))
             log_progress(f"train: round {number + 1} of {rounds}, {name}")
-    rows = compare(found, REFERENCES)
+    rows = compare(results, REFERENCES)
     for row in rows:
-        worker, last = workers[row["system"]], found[row["system"]][-1]
-        seconds = sum(m["seconds"] for m in found[row["system"]])
+        worker = workers[row["system"]]
+        measurements = results[row["system"]]
+        last = measurements[-1]
+        seconds = sum(measurement["seconds"] for measurement in measurements)
         row["s/update"] = last["seconds"] / updates
         row["peak MB"] = worker.ask("peak_megabytes")
         row["MFU"] = worker.ask("flops") / seconds
@@ -271,6 +273,12 @@ def last_loss(losses: Sequence[float | None]) -> float | None:
     return round(finished[-1], 3) if finished else None
 
 
+def speed_of(result: dict[str, Any]) -> float:
+    """Tokens per second of some updates."""
+    speed: float = result["tokens"] / result["seconds"]
+    return speed
+
+
 def sweep(device: str, data: str, threads: int) -> list[Row]:
     """fairseq's ``small`` with other settings, to find its fastest, beside ours.
 
@@ -280,7 +288,8 @@ def sweep(device: str, data: str, threads: int) -> list[Row]:
     """
     small = [*size_flags("small"), "--lr", "5e-4", "--max-tokens"]
     precision = precisions(device)[-1]
-    kept, tuned = (KEEPS_MEMORY, TUNED) if device == "cpu" else ({}, "")
+    variables = KEEPS_MEMORY if device == "cpu" else {}
+    tuned = TUNED if device == "cpu" else ""
     ours = Worker(
         Training,
         {
@@ -288,27 +297,26 @@ def sweep(device: str, data: str, threads: int) -> list[Row]:
             "flags": [*OURS, *small, "2048", "--num-workers", "0", "--precision", precision],
             "device": device,
         },
-        {"OMP_NUM_THREADS": str(threads), **kept},
+        {"OMP_NUM_THREADS": str(threads), **variables},
     )
     ours.ask("warm_up", 3)
     rows: list[Row] = []
-    for max_tokens, loaders, used in product(
-        (1024, 2048, 4096, 8192), (0, 1), sorted({1, threads})
-    ):
+    settings = product((1024, 2048, 4096, 8192), (0, 1), sorted({1, threads}))
+    for max_tokens, loaders, their_threads in settings:
         flags = [*THEIRS, *small, str(max_tokens), "--num-workers", str(loaders)]
         worker = Worker(
             Training,
             {"data": data, "flags": flags, "device": device},
-            {"OMP_NUM_THREADS": str(used), **kept},
+            {"OMP_NUM_THREADS": str(their_threads), **variables},
         )
         worker.ask("warm_up", 2)
         pairs = [(worker.ask("updates", 2), ours.ask("updates", 2)) for _ in range(3)]
         worker.end()
-        speeds = [[m["tokens"] / m["seconds"] for m in pair] for pair in pairs]
+        their_speeds = [speed_of(theirs) for theirs, _ in pairs]
+        ratios = [speed_of(own) / speed_of(theirs) for theirs, own in pairs]
         row: Row = {"work": f"small, {max_tokens:,} max-tokens"}
-        row["system"] = f"fairseq, {used} threads, {loaders} loaders{tuned}"
-        row["tokens/s"] = median_and_range([their_speed for their_speed, _ in speeds])
-        ratios = [our_speed / their_speed for their_speed, our_speed in speeds]
+        row["system"] = f"fairseq, {their_threads} threads, {loaders} loaders{tuned}"
+        row["tokens/s"] = median_and_range(their_speeds)
         row[f"ours, {precision}, 2,048 max-tokens, relative to it"] = median_and_range(ratios)
         rows.append(row)
         log_progress(f"sweep: {row['system']}, {max_tokens}")
