@@ -72,7 +72,8 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         for of, report in scores.items()
         for measure in ("bleu", "chrf")
     }
-    about = (HERE / "cards" / f"{name}.md").read_text(encoding="utf-8").format(
+    template = (HERE / "cards" / f"{name}.md").read_text(encoding="utf-8")
+    about = template.format(
         sentence=SENTENCE,
         words=len((model / "dict.en.txt").read_text(encoding="utf-8").splitlines()),
         commit=environment["commit"],
@@ -84,7 +85,7 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         lines=lines,
         **figures,
         **{part: environment["versions"][part] for part in ("python", "torch")},
-    )  # fmt: skip
+    )
     old = sha256_of(card)
     text = text.replace("library_name:", licence + "library_name:", 1)
     card.write_text(text.replace("## Use\n", about + "## Use\n", 1), encoding="utf-8")

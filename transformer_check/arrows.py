@@ -119,8 +119,10 @@ def carried_on(wiring: Wiring) -> Result:
         if not wiring.reaches(part, end):
             lost.append(part.name)
     last = wiring.part(ENCODER_ATTENTION, layers)
-    if wiring.part(ENCODER_FFN, layers) and top_layer(wiring, 1) == (layers, ENCODER_FFN):
-        lost += [last.name] if last and not wiring.reaches(last, LOGITS) else []
+    has_network = wiring.part(ENCODER_FFN, layers) is not None
+    reads_network = has_network and top_layer(wiring, 1) == (layers, ENCODER_FFN)
+    if reads_network and last and not wiring.reaches(last, LOGITS):
+        lost.append(last.name)
     if not lost:
         return Result()
     return Result(
@@ -151,7 +153,9 @@ def last_encoder_layer(wiring: Wiring) -> Result:
     if not is_in_order(wiring):
         tops, expected = [(top[0], "") for top in tops], (layers, "")
     wrong = [n for n, top in enumerate(tops, start=1) if top != expected]
-    wanted = "keys and values of each layer that change with what the encoder's last layer gives"
+    expected_change = (
+        "keys and values of each layer that change with what the encoder's last layer gives"
+    )
     if wrong:
         names = []
         for n in wrong:
@@ -162,7 +166,7 @@ def last_encoder_layer(wiring: Wiring) -> Result:
         ladder = len(set(tops)) > 1
         return Result(
             DIFFERS,
-            wanted,
+            expected_change,
             "; ".join(names),
             "Each decoder layer has another one of the encoder's; all of the paper's have the last."
             if ladder
@@ -174,7 +178,7 @@ def last_encoder_layer(wiring: Wiring) -> Result:
         if is_read and not wiring.reaches(last, LOGITS, wiring.cross_attentions_but(n)):
             return Result(
                 DIFFERS,
-                wanted,
+                expected_change,
                 f"keys that change, and values of layer {n} that do not",
                 "Likely values come from elsewhere than keys, such as the embeddings.",
             )

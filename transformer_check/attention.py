@@ -85,13 +85,13 @@ def large_scores(subject: Subject) -> Result:
     """exp(89) is infinite in float32: a softmax subtracts the maximum first."""
     attention = Attention(subject, size=1000.0)
     values = torch.eye(7).expand(2, 4, 7, 7)
-    found = subject.call("attention", attention.q, attention.k, values, None)
-    found = found[0] if isinstance(found, tuple) else found
-    if bool(found.isfinite().all()):
+    output = subject.call("attention", attention.q, attention.k, values, None)
+    output = output[0] if isinstance(output, tuple) else output
+    if bool(output.isfinite().all()):
         return Result()
     return Result(
         ERROR,
         "finite weights for scores of a thousand",
-        f"{int((~found.isfinite()).sum())} of {found.numel()} that are not",
+        f"{int((~output.isfinite()).sum())} of {output.numel()} that are not",
         "One large score makes a sentence NaN, and its gradient the whole model.",
     )

@@ -65,31 +65,31 @@ def check_of(section: str, title: str, *needs: str) -> Callable[[Any], Any]:
 class Card:
     """All checks of one implementation with their results, in the order of the paper."""
 
-    def __init__(self, name: str, found: list[tuple[Check, Result]]) -> None:
+    def __init__(self, name: str, results: list[tuple[Check, Result]]) -> None:
         self.name = name
-        self.found = sorted(found, key=lambda pair: pair[0].section.replace("Table", "7"))
+        self.results = sorted(results, key=lambda pair: pair[0].section.replace("Table", "7"))
 
     def __getitem__(self, title: str) -> Result:
-        return next(result for check, result in self.found if check.title == title)
+        return next(result for check, result in self.results if check.title == title)
 
     def count(self, status: str) -> int:
         """How many checks have this status."""
-        return sum(result.status == status for _, result in self.found)
+        return sum(result.status == status for _, result in self.results)
 
     def titles(self, *statuses: str) -> list[str]:
         """The checks with one of these statuses."""
-        return [check.title for check, result in self.found if result.status in statuses]
+        return [check.title for check, result in self.results if result.status in statuses]
 
     def summary(self) -> str:
         """One line: how many checks, and how many of each status."""
         counts = [(self.count(status), status) for status in STATUSES]
-        return f"{len(self.found)} checks: " + "; ".join(f"{n} {what}" for n, what in counts if n)
+        return f"{len(self.results)} checks: " + "; ".join(f"{n} {what}" for n, what in counts if n)
 
     def text(self) -> str:
         """For people: what is as in the paper in a section on one line, then each difference."""
         lines = [f"{self.name}: {self.summary()}"]
-        for section in dict.fromkeys(check.section for check, _ in self.found):
-            here = [pair for pair in self.found if pair[0].section == section]
+        for section in dict.fromkeys(check.section for check, _ in self.results):
+            here = [pair for pair in self.results if pair[0].section == section]
             for reason in dict.fromkeys(result.meaning for _, result in here):
                 alike = [c.title for c, r in here if r.meaning == reason and not r.expected]
                 if alike:
@@ -108,10 +108,12 @@ class Card:
 
     def not_looked_at(self) -> list[str]:
         """By section, how many checks had nothing to look at; and what no check looks at."""
-        unchecked = [check.section for check, result in self.found if result.status == NOT_CHECKED]
+        unchecked = [
+            check.section for check, result in self.results if result.status == NOT_CHECKED
+        ]
         parts = []
         for section in dict.fromkeys(unchecked):
-            every = sum(check.section == section for check, _ in self.found)
+            every = sum(check.section == section for check, _ in self.results)
             parts.append(f"{section} ({unchecked.count(section)} of {every} checks)")
         return [*parts, *NEVER]
 
@@ -119,7 +121,7 @@ class Card:
         """For machines."""
         checks = [
             {"section": check.section, "check": check.title, **asdict(result)}
-            for check, result in self.found
+            for check, result in self.results
         ]
         counts = {status: self.count(status) for status in STATUSES}
         card = {"name": self.name, "counts": counts, "checks": checks}

@@ -43,15 +43,21 @@ def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, flo
     Positions drop out of the difference of two words at one position.
     """
     ids = torch.stack([subject.source[0], subject.source[1]])
-    found = embedded(subject, function, ids).detach()
-    seen = (found[0] - found[1]).flatten()
+    embeddings = embedded(subject, function, ids).detach()
+    between_words = (embeddings[0] - embeddings[1]).flatten()
     types, width = subject.config.vocabulary, subject.config.d_model
     fits = []
     for matrix in (p.detach().float() for p in subject.model.parameters()):
         if matrix.shape == (types, width):
             rows = (matrix[ids[0]] - matrix[ids[1]]).flatten()
-            factor = float(rows @ seen / (rows @ rows).clamp(min=1e-12))
-            fits.append((factor, matrix, float((seen - factor * rows).norm() / seen.norm())))
+            factor = float(rows @ between_words / (rows @ rows).clamp(min=1e-12))
+            fits.append(
+                (
+                    factor,
+                    matrix,
+                    float((between_words - factor * rows).norm() / between_words.norm()),
+                )
+            )
     return min(fits, key=lambda fit: fit[2], default=(math.nan, torch.empty(0), math.inf))
 
 
@@ -80,16 +86,16 @@ PAPERS = "sines and cosines in turn"
 def layouts(length: int, width: int) -> dict[str, Tensor]:
     """Sinusoids [length, width] as the paper and others write them, by what is different."""
     even = torch.arange(width // 2, dtype=torch.float64)
-    found = {}
+    tables = {}
     for first in (0, 1, 2):
         since = f", from position {first}" if first else ""
         positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
         for intervals, note in ((width / 2, ""), (width / 2 - 1, ", d/2 - 1 intervals")):
             angles = positions / 10000 ** (even / intervals)
             pair = [angles.sin(), angles.cos()]
-            found[f"sines, then cosines{note}{since}"] = torch.cat(pair, dim=-1)
-            found[f"{PAPERS}{note}{since}"] = torch.stack(pair, -1).flatten(1)
-    return found
+            tables[f"sines, then cosines{note}{since}"] = torch.cat(pair, dim=-1)
+            tables[f"{PAPERS}{note}{since}"] = torch.stack(pair, -1).flatten(1)
+    return tables
 
 
 def positions(subject: Subject, function: str) -> Tensor:
@@ -139,12 +145,12 @@ def sinusoid_values(subject: Subject, function: str) -> Result:
 def positions_trained(subject: Subject, function: str) -> bool:
     """Whether a parameter changes the difference of one word at two positions."""
     ids = subject.source[:1, :1].expand(1, 4)
-    found = embedded(subject, function, ids)
+    embeddings = embedded(subject, function, ids)
     parameters = [p for p in subject.model.parameters() if p.requires_grad]
-    if not found.requires_grad:
+    if not embeddings.requires_grad:
         return False
     weights = torch.arange(1.0, subject.config.d_model + 1)
-    moved = ((found[0, 3] - found[0, 0]) * weights).sum()
+    moved = ((embeddings[0, 3] - embeddings[0, 0]) * weights).sum()
     gradients = torch.autograd.grad(moved, parameters, allow_unused=True)
     return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
 

@@ -42,12 +42,15 @@ class Taught:
     """A subject whose model has learned the three sources, and what it translates them to."""
 
     def __init__(self, subject: Subject) -> None:
-        c = self.config = subject.config
-        self.subject, self.model = subject, subject.build(dropout=0.0)
+        c = subject.config
+        self.config = c
+        self.subject = subject
+        self.model = subject.build(dropout=0.0)
         self.source = subject.words(5, 4, seed=8)  # the last two were never taught
         self.source[:, -1] = c.end
         a, b, endless = (int(n) for n in subject.words(1, 3, seed=9)[0])
-        self.short, self.long = [a, c.end], [b] * LONG + [c.end]
+        self.short = [a, c.end]
+        self.long = [b] * LONG + [c.end]
         self.limit = self.source.size(1) + EXTRA
         self.endless = [endless] * (self.limit + 10)
         self.failed = "" if self.limit + 10 < c.max_length else "CONFIG.max_length is too small"
@@ -58,30 +61,31 @@ class Taught:
 
     def teach(self) -> None:
         """Train until each translation is as likely as it should be."""
-        shares = [p for share in SHORT_SHARES for p in (share, 1 - share)] + [1.0]
-        given = self.source[[0, 0, 1, 1, 2]]
+        first, second = SHORT_SHARES
+        shares = [first, 1 - first, second, 1 - second, 1.0]
+        sources = self.source[[0, 0, 1, 1, 2]]
         rows = [self.short, self.long, self.short, self.long, self.endless]
-        wanted = torch.tensor(shares[:4]).log()
+        expected = torch.tensor(shares[:4]).log()
         rate = min(3e-3, 0.1 / self.config.d_model)
         adam = torch.optim.Adam(self.model.parameters(), lr=rate, betas=(0.9, 0.98))
         until = time.monotonic() + SECONDS
         self.model.train()
         for update in range(UPDATES):
-            found = self.log_probability(given, rows)
+            log_p = self.log_probability(sources, rows)
             if update % 20 == 0:
-                away = (found[:4] - wanted).abs().max()
-                if away < 0.03 and found[4] > -0.3 or time.monotonic() > until:
+                away = (log_p[:4] - expected).abs().max()
+                if away < 0.03 and log_p[4] > -0.3 or time.monotonic() > until:
                     break
             adam.zero_grad()
-            loss = -(found * torch.tensor(shares)).sum()
+            loss = -(log_p * torch.tensor(shares)).sum()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             adam.step()
         self.model.eval()
         with torch.no_grad():
-            found = self.log_probability(given, rows).tolist()
-        self.scores = [found[0:2], found[2:4]]  # log P of short and long
-        if self.choices(gnmt) != ["long", "short"] or found[4] < -2:
+            log_p = self.log_probability(sources, rows).tolist()
+        self.scores = [log_p[0:2], log_p[2:4]]  # log P of short and long
+        if self.choices(gnmt) != ["long", "short"] or log_p[4] < -2:
             self.failed = (
                 f"the model did not learn three sentences in {UPDATES} updates or {SECONDS:.0f} s, "
                 "with Adam at a rate of at most 0.003: it is too large, or its loss does not fall"
@@ -92,27 +96,32 @@ class Taught:
 
     def choices(self, penalty: Callable[[float], float]) -> list[str]:
         """Which translations of the first two sources a penalty chooses."""
-        by = [penalty(len(row)) for row in (self.short, self.long)]
-        return ["short" if s / by[0] > t / by[1] else "long" for s, t in self.scores]
+        of_short = penalty(len(self.short))
+        of_long = penalty(len(self.long))
+        names = []
+        for short, long in self.scores:
+            names.append("short" if short / of_short > long / of_long else "long")
+        return names
 
     def log_probability(self, source: Tensor, rows: list[list[int]]) -> Tensor:
         """log P of each row, as a translation of its source: [B]."""
         longest = max(map(len, rows))
         pads = [row + [self.config.pad] * (longest - len(row)) for row in rows]
         target = torch.tensor(pads)
-        given = torch.cat([target.new_full((len(rows), 1), self.config.start), target[:, :-1]], 1)
-        log_probs = self.subject.logits(source, given, self.model).log_softmax(-1)
-        taken = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-        return taken.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
+        shifted = torch.cat([target.new_full((len(rows), 1), self.config.start), target[:, :-1]], 1)
+        log_probs = self.subject.logits(source, shifted, self.model).log_softmax(-1)
+        of_words = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        return of_words.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
 
     def translate(self) -> list[list[int]]:
         """What the file's function gives: without ``start``, up to ``end``, without padding."""
-        c, found = self.config, self.subject.call("translate", self.model, self.source)
-        rows = found.tolist() if isinstance(found, Tensor) else found
+        c = self.config
+        translations = self.subject.call("translate", self.model, self.source)
+        rows = translations.tolist() if isinstance(translations, Tensor) else translations
         if not isinstance(rows, list) or len(rows) != len(self.source):
             raise AdapterError(
-                f"translate returned {shown(found)}: expected a list of {len(self.source)} lists "
-                f"of ids for {shown(self.source)}",
+                f"translate returned {shown(translations)}: expected a list of "
+                f"{len(self.source)} lists of ids for {shown(self.source)}",
                 "translate",
             )
         clean = []
@@ -146,16 +155,16 @@ class Taught:
         By the penalty that is kindest to it, and with log P in one pass over each whole: a search
         may have another penalty than the paper's, which is another check's subject.
         """
-        ours, theirs = (
-            self.log_probability(self.source, rows).tolist() for rows in (self.translations, greedy)
-        )
-        return [
-            min(
-                theirs[n] / penalty(len(greedy[n])) - ours[n] / penalty(len(self.translations[n]))
-                for penalty in (gnmt, *PENALTIES.values())
-            )
-            for n in range(len(ours))
-        ]
+        translated = self.log_probability(self.source, self.translations).tolist()
+        by_greedy = self.log_probability(self.source, greedy).tolist()
+        behind = []
+        for n, translation in enumerate(self.translations):
+            gaps = []
+            for penalty in (gnmt, *PENALTIES.values()):
+                score = translated[n] / penalty(len(translation))
+                gaps.append(by_greedy[n] / penalty(len(greedy[n])) - score)
+            behind.append(min(gaps))
+        return behind
 
 
 @lru_cache(maxsize=1)
@@ -167,39 +176,39 @@ def taught(subject: Subject) -> Taught:
 @check_of("6.1", "beam search divides log P by ((5 + length) / 6)^0.6", "translate")
 def length_penalty(subject: Subject) -> Result:
     """It chooses the long translation of one source, and the short one of another."""
-    found = taught(subject)
-    if found.failed:
-        return not_checked(found.failed)
-    names = {tuple(found.short): "short", tuple(found.long): "long"}
-    seen = [names.get(tuple(row), "another") for row in found.translations[:2]]
+    model = taught(subject)
+    if model.failed:
+        return not_checked(model.failed)
+    names = {tuple(model.short): "short", tuple(model.long): "long"}
+    seen = [names.get(tuple(row), "another") for row in model.translations[:2]]
     if seen == ["long", "short"]:
         return Result()
     if "another" in seen:
         return not_checked("translate gives neither of the two translations that were taught")
-    others = [n for n, penalty in PENALTIES.items() if found.choices(penalty) == seen]
-    others.append("an end before it has seen the better one")
+    penalties = [n for n, penalty in PENALTIES.items() if model.choices(penalty) == seen]
+    penalties.append("an end before it has seen the better one")
     return Result(
         DIFFERS,
         "the long translation of one source, the short one of another",
         " and ".join(f"the {name} one" for name in seen),
-        f"So would a search with {' or '.join(others)}.",
+        f"So would a search with {' or '.join(penalties)}.",
     )
 
 
 @check_of("6.1", "a translation may be 50 longer than its source", "translate")
 def length_limit(subject: Subject) -> Result:
     """Of a translation that never ends, it gives that many."""
-    found = taught(subject)
-    if found.failed:
-        return not_checked(found.failed)
-    seen = found.translations[2]
-    if abs(len(seen) - found.limit) <= 2:
+    model = taught(subject)
+    if model.failed:
+        return not_checked(model.failed)
+    seen = model.translations[2]
+    if abs(len(seen) - model.limit) <= 2:
         return Result()
-    if len(seen) < found.limit and subject.config.end in seen:
+    if len(seen) < model.limit and subject.config.end in seen:
         return not_checked(f"translate ends after {len(seen)} words what was taught without an end")
     return Result(
         DIFFERS,
-        f"about {found.limit} words where the source has {found.source.size(1)}",
+        f"about {model.limit} words where the source has {model.source.size(1)}",
         f"{len(seen)}",
         "Translations are cut where the paper's are not, or much time goes into bad ones.",
     )
@@ -208,11 +217,11 @@ def length_limit(subject: Subject) -> Result:
 @check_of("6.1", "a translation is never worse than the greedy one", "translate")
 def not_worse_than_greedy(subject: Subject) -> Result:
     """By any score; a greedy one without an end is no translation."""
-    found = taught(subject)
-    if found.failed:
-        return not_checked(found.failed)
-    rows = found.greedy()
-    behind = found.behind(rows)
+    model = taught(subject)
+    if model.failed:
+        return not_checked(model.failed)
+    rows = model.greedy()
+    behind = model.behind(rows)
     ended = [n for n, row in enumerate(rows) if subject.config.end in row]
     worse = [n for n in ended if behind[n] > 0.01]
     if not worse:

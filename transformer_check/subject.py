@@ -158,26 +158,28 @@ class Subject:
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
         """The tensor that a function returns, or the first of several."""
-        found = self.call(function, *arguments)
-        found = found[0] if isinstance(found, tuple) else found
-        wanted = (
-            f"expected a tensor of floats {list(shape)} for ({', '.join(map(shown, arguments))})"
-        )
-        if not isinstance(found, Tensor) or not found.is_floating_point() or found.shape != shape:
-            raise AdapterError(f"{function} returned {shown(found)}: {wanted}", function)
-        if found.is_inference():
+        result = self.call(function, *arguments)
+        if isinstance(result, tuple):
+            result = result[0]
+        shapes = ", ".join(map(shown, arguments))
+        expected = f"expected a tensor of floats {list(shape)} for ({shapes})"
+        is_floats = isinstance(result, Tensor) and result.is_floating_point()
+        if not is_floats or result.shape != shape:
+            raise AdapterError(f"{function} returned {shown(result)}: {expected}", function)
+        if result.is_inference():
             raise AdapterError(
                 f"{function} ran in torch.inference_mode(): expected none, since its tensors have "
                 "no gradient",
                 function,
             )
-        if not found.isfinite().all():
+        if not result.isfinite().all():
             raise AdapterError(
-                f"{function} returned numbers that are not finite: {wanted}; likely a row of a "
+                f"{function} returned numbers that are not finite: {expected}; likely a row of a "
                 "mask hides everything, or something is divided by zero",
                 function,
             )
-        return found.float()
+        floats: Tensor = result.float()
+        return floats
 
     def build(self, **changes: Any) -> nn.Module:
         """A new model in evaluation mode, always with the same random numbers."""
@@ -197,10 +199,10 @@ class Subject:
     def logits(self, source: Tensor, target: Tensor, model: nn.Module | None = None) -> Tensor:
         """[B, S] and [B, T], which begins with ``start`` → logits [B, T, V]."""
         shape = (*target.shape, self.config.vocabulary)
-        found = self.tensor("logits", shape, model or self.model, source, target)
-        if found.min() >= 0 and (found.sum(-1) - 1).abs().max() < 1e-3:
+        logits = self.tensor("logits", shape, model or self.model, source, target)
+        if logits.min() >= 0 and (logits.sum(-1) - 1).abs().max() < 1e-3:
             raise AdapterError("logits returned probabilities: expected what the softmax is given")
-        return found
+        return logits
 
     def words(self, batch: int, length: int, seed: int = 0) -> Tensor:
         """Random ids [batch, length], none of them special and none twice in a row of few."""

@@ -61,16 +61,16 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
 @check_of("5.3", "Adam has β = (0.9, 0.98) and ε = 1e-9", "optimizer")
 def adam(subject: Subject) -> Result:
     """As each of the optimizer's groups says."""
-    found = optimizer_of(subject)
+    optimizer = optimizer_of(subject)
     expected: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
-    name = type(found).__name__
+    name = type(optimizer).__name__
     described = ", ".join(f"{key} {value}" for key, value in expected.items())
-    for number, group in enumerate(found.param_groups, start=1):
+    for number, group in enumerate(optimizer.param_groups, start=1):
         seen = {key: group.get(key, "nothing") for key in expected}
         if "betas" in group:
             seen["betas"] = tuple(group["betas"])
         if seen != expected or "Adam" not in name:
-            where = f" in group {number}" if len(found.param_groups) > 1 else ""
+            where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
             return Result(
                 DIFFERS,
                 f"Adam, {described}",
@@ -84,16 +84,16 @@ def adam(subject: Subject) -> Result:
 @check_of("5.3", "the optimizer has the model's parameters", "optimizer")
 def optimized_parameters(subject: Subject) -> Result:
     """All that need a gradient, and no others."""
-    found = optimizer_of(subject)
-    held = {id(p) for group in found.param_groups for p in group["params"]}
+    optimizer = optimizer_of(subject)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = {id(p): n for n, p in subject.model.named_parameters() if p.requires_grad}
     missing = [name for key, name in named.items() if key not in held]
     own = {id(p) for p in subject.model.parameters()}
-    others = len(held - own)
-    if not missing and not others:
+    foreign = len(held - own)
+    if not missing and not foreign:
         return Result()
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    parts = [f"{others} tensors that are not the model's"] if others else []
+    parts = [f"{foreign} tensors that are not the model's"] if foreign else []
     parts += [f"not {', '.join(missing[:3])}{more}"] if missing else []
     return Result(
         DIFFERS,
@@ -124,11 +124,15 @@ class LossOfLogits:
         self.target[1, 2:] = torch.tensor([c.end, c.pad, c.pad])
         self.real = self.target.ne(c.pad)
         numbers = torch.Generator().manual_seed(6)
-        first, second = (torch.randn(2, 5, c.vocabulary, generator=numbers) for _ in range(2))
-        gradient, other = self.gradient(subject, first), self.gradient(subject, second)
+        first = torch.randn(2, 5, c.vocabulary, generator=numbers)
+        second = torch.randn(2, 5, c.vocabulary, generator=numbers)
+        gradient = self.gradient(subject, first)
+        other = self.gradient(subject, second)
         self.of_pads = float(gradient[~self.real].abs().max() / gradient.abs().max())
-        p, p_other = first.softmax(-1)[self.real], second.softmax(-1)[self.real]  # [N, V]
-        change, by = gradient[self.real] - other[self.real], p - p_other
+        p = first.softmax(-1)[self.real]  # [N, V]
+        p_other = second.softmax(-1)[self.real]
+        change = gradient[self.real] - other[self.real]
+        by = p - p_other
         multiples = (change * by).sum(-1) / (by * by).sum(-1)  # [N]
         self.multiples = multiples
         self.left_out = int((multiples.abs() < 1e-6 * multiples.abs().max()).sum())
@@ -145,18 +149,19 @@ class LossOfLogits:
                 f"loss returned {shown(loss)}: expected one number, as a tensor with a gradient",
                 "loss",
             )
-        found = torch.autograd.grad(loss.sum(), logits)[0]
-        if not found.isfinite().all() or not found.abs().max() > 0:
+        gradient = torch.autograd.grad(loss.sum(), logits)[0]
+        if not gradient.isfinite().all() or not gradient.abs().max() > 0:
             raise AdapterError(
                 "loss has a gradient that is zero or not finite: expected one", "loss"
             )
-        return found
+        return gradient
 
 
 @check_of("5.4", "the loss is label-smoothed cross entropy", "loss")
 def smoothed(subject: Subject) -> Result:
     """1 - ε on the right class, ε / (V - 1) on each other."""
-    loss, epsilon = LossOfLogits(subject), subject.config.label_smoothing
+    loss = LossOfLogits(subject)
+    epsilon = subject.config.label_smoothing
     if loss.left_out:
         return not_checked(f"see '{OVER_WORDS}'")
     if loss.misfit > 1e-3:
@@ -167,28 +172,34 @@ def smoothed(subject: Subject) -> Result:
             "Its gradient is no multiple of probabilities minus a distribution.",
         )
     types = subject.config.vocabulary
-    right = loss.target[loss.real].unsqueeze(-1)
-    found = loss.distribution
+    classes = loss.target[loss.real].unsqueeze(-1)
+    distribution = loss.distribution
 
     def fits(on_right: float, on_others: float, on_pad: float) -> bool:
-        expected = torch.full_like(found, on_others)
+        expected = torch.full_like(distribution, on_others)
         expected[:, subject.config.pad] = on_pad
-        return bool((found - expected.scatter(1, right, on_right)).abs().max() < 1e-4)
+        return bool((distribution - expected.scatter(1, classes, on_right)).abs().max() < 1e-4)
 
     per_class = epsilon / (types - 1)
     if fits(1 - epsilon, per_class, per_class):
         return Result()
     usual = {
-        "ε is shared with the right class": (1 - epsilon + epsilon / types, *[epsilon / types] * 2),
+        "ε is shared with the right class": (
+            1 - epsilon + epsilon / types,
+            epsilon / types,
+            epsilon / types,
+        ),
         "padding has no share": (1 - epsilon, epsilon / (types - 2), 0.0),
     }
     near = [note for note, shares in usual.items() if epsilon and fits(*shares)]
-    mean_right = float(found.gather(1, right).mean())
-    others = float(found.scatter(1, right, 0.0).sum() / (len(found) * (types - 1)))
+    on_target = float(distribution.gather(1, classes).mean())
+    on_each_other = float(
+        distribution.scatter(1, classes, 0.0).sum() / (len(distribution) * (types - 1))
+    )
     return Result(
         ON_PURPOSE if near else DIFFERS,
         f"{1 - epsilon:.4f} on the right class, {epsilon / (types - 1):.5f} on each other",
-        f"{mean_right:.4f} and {others:.5f}",
+        f"{on_target:.4f} and {on_each_other:.5f}",
         f"{near[0]}: a difference of about ε / V."
         if near
         else "Labels are smoothed otherwise, or not at all.",
@@ -199,7 +210,8 @@ def smoothed(subject: Subject) -> Result:
 def loss_without_padding(subject: Subject) -> Result:
     """It has no gradient, and no part in what a mean is divided by."""
     loss = LossOfLogits(subject)
-    real, places = int(loss.real.sum()), loss.target.numel()
+    real = int(loss.real.sum())
+    places = loss.target.numel()
     if loss.of_pads > 1e-5:
         return Result(
             ERROR,
@@ -223,7 +235,8 @@ def loss_over_words(subject: Subject) -> Result:
     loss = LossOfLogits(subject)
     if loss.misfit > 1e-3:
         return not_checked("the loss is no cross entropy of the softmax")
-    (sentences, length), words = loss.target.shape, int(loss.real.sum())
+    sentences, length = loss.target.shape
+    words = int(loss.real.sum())
     expected = f"a sum, or a mean over {words} words"
     if loss.left_out:
         seen = f"{loss.left_out} of {words} without a gradient"
@@ -247,9 +260,9 @@ def divided(by: float, expected: str, words: int, sentences: int, length: int) -
     }
     for divisor, what in divisors.items():
         if abs(by / divisor - 1) < 1e-3:
-            return (
-                Result(DIFFERS, expected, f"a sum divided by {what}", UNEVEN) if what else Result()
-            )
+            if not what:
+                return Result()
+            return Result(DIFFERS, expected, f"a sum divided by {what}", UNEVEN)
     return Result(DIFFERS, expected, f"a sum divided by {by:.4g}", "The loss is scaled.")
 
 
@@ -257,7 +270,8 @@ class TrainingLoss:
     """``training_loss`` of a batch, and what ``loss`` gives for its logits, shifted and not."""
 
     def __init__(self, subject: Subject) -> None:
-        c, target = subject.config, subject.words(2, 5, seed=7)
+        c = subject.config
+        target = subject.words(2, 5, seed=7)
         target[:, -1] = c.end
         target[1, 3:] = torch.tensor([c.end, c.pad])
         self.target = target
@@ -279,9 +293,9 @@ class TrainingLoss:
                 "words that are to be repeated": self.expected(subject, previous, previous),
             }
 
-    def expected(self, subject: Subject, given: Tensor, wanted: Tensor) -> float:
+    def expected(self, subject: Subject, decoder_input: Tensor, words: Tensor) -> float:
         """The loss of what the decoder is given and what it is to predict."""
-        return float(subject.call("loss", subject.logits(subject.source, given), wanted))
+        return float(subject.call("loss", subject.logits(subject.source, decoder_input), words))
 
     def ratio(self) -> float | None:
         """By what ``loss`` of the target shifted right is multiplied, if by nothing else."""
@@ -315,7 +329,8 @@ def shifted(subject: Subject) -> Result:
 @check_of("5.4", "training_loss is a sum or a mean over words", "loss", "training_loss")
 def training_loss_over_words(subject: Subject) -> Result:
     """By what ``loss`` is multiplied in it, and what that is divided by itself."""
-    own, training = LossOfLogits(subject), TrainingLoss(subject)
+    own = LossOfLogits(subject)
+    training = TrainingLoss(subject)
     ratio = training.ratio()
     if loss_over_words(subject).expected:
         return not_checked(f"see '{OVER_WORDS}'")

@@ -108,16 +108,16 @@ def one_matrix(subject: Subject) -> Result:
     """Source, target and output have one matrix if only one parameter has a row for each type."""
     types, width = subject.config.vocabulary, subject.config.d_model
     shapes = {(types, width), (width, types)}
-    found = [n for n, p in subject.model.named_parameters() if tuple(p.shape) in shapes]
-    if len(found) == 1:
+    names = [n for n, p in subject.model.named_parameters() if tuple(p.shape) in shapes]
+    if len(names) == 1:
         return Result()
-    if not found:
+    if not names:
         return not_checked(f"no parameter is {types} by {width}: build the sizes of CONFIG")
     return Result(
         ON_PURPOSE,
         "one parameter for source, target and output",
-        f"{len(found)}: {', '.join(found)}",
-        f"It has {(len(found) - 1) * types * width:,} more parameters at this size.",
+        f"{len(names)}: {', '.join(names)}",
+        f"It has {(len(names) - 1) * types * width:,} more parameters at this size.",
     )
 
 

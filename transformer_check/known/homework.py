@@ -34,8 +34,8 @@ class MultiHead(nn.Module):
         def split(y: Tensor) -> Tensor:
             return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-        found = attention(split(self.q(x)), split(self.k(memory)), split(self.v(memory)), mask)
-        return self.out(found.transpose(1, 2).flatten(2))
+        heads = attention(split(self.q(x)), split(self.k(memory)), split(self.v(memory)), mask)
+        return self.out(heads.transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):

@@ -60,8 +60,8 @@ def loss(logits, target):
 def training_loss(model, source, target):
     """As train_epoch, whose targets begin with a start; patch_trg transposes them."""
     target = torch.cat([torch.full_like(target[:, :1], CONFIG.start), target], dim=1)
-    given, wanted = TRAINING.patch_trg(target.T, CONFIG.pad)
-    return TRAINING.cal_loss(model(source, given), wanted, CONFIG.pad, smoothing=True)
+    decoder_input, words = TRAINING.patch_trg(target.T, CONFIG.pad)
+    return TRAINING.cal_loss(model(source, decoder_input), words, CONFIG.pad, smoothing=True)
 
 
 def optimizer(model):

@@ -25,23 +25,25 @@ def build(config):
     symbols = {**FILE["data"]["special_symbols"], "sep_token": None, "lang_tags": []}
     words = [f"w{number}" for number in range(config.vocabulary - 4)]
     vocabulary = Vocabulary(words, SimpleNamespace(**symbols))
-    chosen = yaml.safe_load(yaml.safe_dump(FILE["model"]))
-    for side in (chosen["encoder"], chosen["decoder"]):
+    sizes = yaml.safe_load(yaml.safe_dump(FILE["model"]))
+    for side in (sizes["encoder"], sizes["decoder"]):
         side.update(num_layers=config.layers, num_heads=config.heads, dropout=config.dropout)
         side.update(hidden_size=config.d_model, ff_size=config.d_ff)
         side["embeddings"].update(embedding_dim=config.d_model, dropout=config.dropout)
-    model = build_model(chosen, vocabulary, vocabulary)
+    model = build_model(sizes, vocabulary, vocabulary)
     model.loss_function = (FILE["training"]["loss"], FILE["training"]["label_smoothing"])
     return model
 
 
 def batch(source, target=None):
     """What its Batch has of these ids; the target begins with a start."""
-    found = {"src": source, "src_mask": source.ne(CONFIG.pad)[:, None]}
-    found |= {"src_length": source.ne(CONFIG.pad).sum(1), "has_trg": False}
+    real = source.ne(CONFIG.pad)
+    arguments = {"src": source, "src_mask": real[:, None], "src_length": real.sum(1)}
+    arguments["has_trg"] = False
     if target is not None:
-        found |= {"trg_input": target, "trg_mask": target.ne(CONFIG.pad)[:, None]}
-    return found
+        arguments["trg_input"] = target
+        arguments["trg_mask"] = target.ne(CONFIG.pad)[:, None]
+    return arguments
 
 
 def logits(model, source, target):

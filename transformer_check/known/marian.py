@@ -42,30 +42,30 @@ def build(config):
 
 def logits(model, source, target):
     """With a mask of the source's padding."""
-    found = model(input_ids=source, attention_mask=source.ne(CONFIG.pad), decoder_input_ids=target)
-    return found.logits
+    mask = source.ne(CONFIG.pad)
+    return model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
 
 
 def embedding(model, ids):
     """As MarianEncoder.forward adds them up."""
     encoder = model.get_encoder()
     words = encoder.embed_tokens(ids) * encoder.embed_scale
-    found = words + encoder.embed_positions(ids.shape)
-    return torch.nn.functional.dropout(found, encoder.dropout, encoder.training)
+    sum_of_both = words + encoder.embed_positions(ids.shape)
+    return torch.nn.functional.dropout(sum_of_both, encoder.dropout, encoder.training)
 
 
 def encoder_layer(model, x):
     """The first, without a mask."""
-    found = model.get_encoder().layers[0](x, attention_mask=None)
-    return found[0] if isinstance(found, tuple) else found
+    output = model.get_encoder().layers[0](x, attention_mask=None)
+    return output[0] if isinstance(output, tuple) else output
 
 
 def target_embedding(model, ids):
     """As MarianDecoder.forward adds them up."""
     decoder = model.get_decoder()
     words = decoder.embed_tokens(ids) * decoder.embed_scale
-    found = words + decoder.embed_positions(ids.shape)
-    return torch.nn.functional.dropout(found, decoder.dropout, decoder.training)
+    sum_of_both = words + decoder.embed_positions(ids.shape)
+    return torch.nn.functional.dropout(sum_of_both, decoder.dropout, decoder.training)
 
 
 def translate(model, source):

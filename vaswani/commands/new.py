@@ -63,15 +63,17 @@ def run(options: Options) -> int:
     return 0
 
 
-def name_and_path(wanted: str) -> tuple[str, Path]:
+def name_and_path(requested: str) -> tuple[str, Path]:
     """The experiment's name, and where its file goes.
 
     Raises:
         UserError: the name is invalid or taken.
     """
-    plain = wanted[: -len(".yaml")] if wanted.endswith(".yaml") else wanted
+    plain = requested[: -len(".yaml")] if requested.endswith(".yaml") else requested
     if not _NAME.fullmatch(plain):
-        raise UserError(f"'{wanted}' is not a valid experiment name: use letters, digits, _ and -")
+        raise UserError(
+            f"'{requested}' is not a valid experiment name: use letters, digits, _ and -"
+        )
     name = file_stem(plain)
     for path in (*experiment_paths(name), Path("runs") / name):
         if path.exists() or path.is_symlink():

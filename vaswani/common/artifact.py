@@ -169,17 +169,18 @@ class Outputs:
     def _put_in_place_or_remove(self) -> None:
         """What is complete is moved to its place; what is not is removed."""
         for path in self.paths if self.complete.is_dir() else ():
-            made, old = self.complete / path.name, self.old / path.name
-            if not os.path.lexists(made):
+            new = self.complete / path.name
+            old = self.old / path.name
+            if not os.path.lexists(new):
                 continue  # it was moved before the stop
             if os.path.lexists(path):
                 self.on_conflict(path)
-            if os.path.lexists(path) and (made.is_dir() or path.is_dir()):
+            if os.path.lexists(path) and (new.is_dir() or path.is_dir()):
                 # moved, not removed: a stop while removing would leave half of it under its name
                 remove(old)
                 self.old.mkdir(exist_ok=True)
                 move(path, old)
-            move(made, path)
+            move(new, path)
         remove(self.work)
 
 

@@ -53,8 +53,8 @@ def signals_as_interrupts() -> Iterator[list[int]]:
         numbers.append(number)
         raise KeyboardInterrupt(number)
 
-    wanted = [signal.SIGINT] + ([] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM])
-    before = _handle(wanted, note)
+    signals = [signal.SIGINT] + ([] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM])
+    before = _handle(signals, note)
     try:
         yield numbers
     finally:
@@ -84,9 +84,9 @@ class StopRequest:
         """From now on, until the end of the block, only note the first signal."""
         if not self._before:
             spawned = multiprocessing.parent_process() is not None
-            wanted = [signal.SIGINT] if spawned else [signal.SIGINT, signal.SIGTERM]
+            signals = [signal.SIGINT] if spawned else [signal.SIGINT, signal.SIGTERM]
             self._raises = not spawned
-            self._before = _handle(wanted, self._note)
+            self._before = _handle(signals, self._note)
 
     def _note(self, number: int) -> None:
         if self.number:
@@ -126,8 +126,8 @@ def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[
             os.kill(os.getpid(), number)
         # Ctrl-C goes to forked workers too: their owner ends them
 
-    wanted = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in wanted}
+    not_ignored = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in not_ignored}
 
 
 def _restore(handlers: dict[int, Handler]) -> None:

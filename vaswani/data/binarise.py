@@ -24,7 +24,7 @@ PADDING = 8
 
 
 def binarise(
-    source: Path, target: Path, recipe: Recipe, workers: int, given: Path | None
+    source: Path, target: Path, recipe: Recipe, workers: int, dictionary_file: Path | None
 ) -> dict[str, tuple[int, int]]:
     """Turn ``source/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
@@ -36,7 +36,7 @@ def binarise(
         target: is made
         recipe: with languages and sets
         workers: the number of processes
-        given: is used instead of dictionaries made from this text
+        dictionary_file: is used instead of dictionaries made from this text
 
     Returns:
         For each side of each set, as ``valid.de``: unknown and all subwords.
@@ -45,8 +45,8 @@ def binarise(
 
     train = [source / f"train.{lang}" for lang in recipe.langs]
     size = recipe.dictionary
-    if given:
-        dictionaries = [Dictionary.load(str(given))] * 2
+    if dictionary_file:
+        dictionaries = [Dictionary.load(str(dictionary_file))] * 2
     elif recipe.trees:
         dictionaries = [make_dictionary([side], size, workers) for side in train]
     else:

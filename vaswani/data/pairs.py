@@ -126,8 +126,8 @@ def cleaning_work(
     cleaners = [cleaner(recipe, lang) for lang in recipe.langs]
 
     def work(chunk: Chunk) -> Outcome:
-        kept: list[list[str]] = []
-        held: list[list[str]] = []
+        pairs: list[list[str]] = []
+        held_out: list[list[str]] = []
         report = Report(seen=chunk.lines)
         rows = zip(*(side.split(b"\n")[:-1] for side in chunk.sides), strict=True)
         for number, row in enumerate(rows, chunk.first):
@@ -145,11 +145,15 @@ def cleaning_work(
             if clean_up and not all(pair):
                 report.drop(EMPTY, place, *pair)
             elif valid_every and (before + number) % valid_every == 0:
-                held.append(pair)
+                held_out.append(pair)
             else:
-                kept.append(pair)
-        report.kept, report.held_out = len(kept), len(held)
-        return Outcome([*as_bytes(kept), *(as_bytes(held) if valid_every else [])], report)
+                pairs.append(pair)
+        report.kept = len(pairs)
+        report.held_out = len(held_out)
+        sides = as_bytes(pairs)
+        if valid_every:
+            sides += as_bytes(held_out)
+        return Outcome(sides, report)
 
     return work
 

@@ -120,12 +120,12 @@ def find_recipe(name: str) -> tuple[Recipe, Path]:
     if isinstance(table.get("task"), dict):
         folder = Path(str(table["task"].get("data"))).parent
         beside = path.parent / "data" / f"{folder.name}.yaml"
-        left = folder / RECIPE_FILE
+        made_earlier = folder / RECIPE_FILE
         try:
             path = beside if beside.is_file() else find_config(folder.name, "data")
         except UserError:
-            if not left.is_file():
+            if not made_earlier.is_file():
                 raise
-            path = left
+            path = made_earlier
         table = read_yaml(path)
     return recipe_from(table, str(path)), folder

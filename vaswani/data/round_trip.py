@@ -99,8 +99,8 @@ def measure(recipe: Recipe, folder: Path, codes: Path) -> RoundTrip | None:
         return None
     there_and_back = round_trip(recipe, codes, split)
     restored = [there_and_back(line) for line in written]
-    lost = differences(written, restored)
-    return RoundTrip(split, recipe.subword, bleu(restored, written), lost)
+    changes = differences(written, restored)
+    return RoundTrip(split, recipe.subword, bleu(restored, written), changes)
 
 
 def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:

@@ -16,20 +16,20 @@ from vaswani.data.text_recipe import SENTENCEPIECE, hardly_spaced
 LINES_JUDGED = 1000
 
 
-def say_what_was_made(recipe: Recipe, made: Path, report: Table, seconds: float) -> None:
+def say_what_was_made(recipe: Recipe, output: Path, report: Table, seconds: float) -> None:
     """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
 
     Args:
-        made: the stage's folder or file, which has its name
+        output: the stage's folder or file, which has its name
         seconds: how long it took
     """
     counts = {key: Report(**value) for key, value in report.items() if isinstance(value, dict)}
-    seen = sum(of_split.seen for of_split in counts.values())
-    rate = f", {seen / max(seconds, 1e-3):,.0f} pairs/s" if seen else ""
+    pairs = sum(of_split.seen for of_split in counts.values())
+    rate = f", {pairs / max(seconds, 1e-3):,.0f} pairs/s" if pairs else ""
     cost = f"{seconds:.0f} s{rate}; largest process {peak_megabytes():,.0f} MB"
-    print(f"{made}: made ({cost})", file=sys.stderr)
+    print(f"{output}: made ({cost})", file=sys.stderr)
     for split, of_split in counts.items():
-        expected = (recipe.expected or {}).get(f"{made.name}/{split}")
+        expected = (recipe.expected or {}).get(f"{output.name}/{split}")
         compared = ""
         if expected and recipe.limit is None:
             off = abs(of_split.kept - expected) > expected / 100

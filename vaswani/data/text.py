@@ -41,8 +41,8 @@ def find_text(prefix: PathLike, lang: str) -> Path:
     for path in (plain, *(Path(f"{plain}{end}") for end in PACKED)):
         if path.is_file():
             return path
-    others = ", ".join(plain.name + end for end in PACKED)
-    raise UserError(f"there is no file {plain} (nor {others})")
+    compressed = ", ".join(plain.name + end for end in PACKED)
+    raise UserError(f"there is no file {plain} (nor {compressed})")
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:

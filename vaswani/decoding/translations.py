@@ -42,18 +42,19 @@ def decoding(config: Table) -> Table:
 
 def decoding_options(folder: Path, config: Table) -> list[str]:
     """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
-    usual, wanted = decoding(read_yaml(folder / RUN_CONFIG)), decoding(config)
-    changed = {name: value for name, value in wanted.items() if value != usual[name]}
+    trained = decoding(read_yaml(folder / RUN_CONFIG))
+    requested = decoding(config)
+    changed = {name: value for name, value in requested.items() if value != trained[name]}
     return [word for name, value in changed.items() for word in (flag(name), str(value))]
 
 
 def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "test") -> bool:
     """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
-    made = read_json(folder / "eval" / f"{subset}.json")
+    report = read_json(folder / "eval" / f"{subset}.json")
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
-    if not made or made != scored:
+    if not report or report != scored:
         return False
-    used = {**made, **made["options"]}
-    wanted = {**decoding(config), "precision": "fp32"}
-    same = all(used.get(name) == value for name, value in wanted.items())
-    return same and Path(made["checkpoint"]).name == checkpoint.name
+    used = {**report, **report["options"]}
+    requested = {**decoding(config), "precision": "fp32"}
+    same = all(used.get(name) == value for name, value in requested.items())
+    return same and Path(report["checkpoint"]).name == checkpoint.name

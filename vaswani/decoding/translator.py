@@ -300,13 +300,13 @@ def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batc
         (n, sentence.ids) for n, sentence in enumerate(sentences) if sentence.ids is not None
     ]
     translatable.sort(key=lambda pair: len(pair[1]))
-    made: list[Batch] = []
+    batches: list[Batch] = []
     for place, ids in translatable:
-        if not made or (len(made[-1].ids) + 1) * len(ids) > max_tokens:
-            made.append(Batch([], []))
-        made[-1].places.append(place)
-        made[-1].ids.append(ids)
-    return made
+        if not batches or (len(batches[-1].ids) + 1) * len(ids) > max_tokens:
+            batches.append(Batch([], []))
+        batches[-1].places.append(place)
+        batches[-1].ids.append(ids)
+    return batches
 
 
 # ---- words and what they attend to ------------------------------------------------------------

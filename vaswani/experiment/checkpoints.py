@@ -155,18 +155,18 @@ def best_of_run(folder: Path) -> Path:
         candidates += [describe(single)] if single else []
         losses = losses_of(candidates, folder)
         best = losses.index(min(losses))
-        taken, why = candidates[best], f"lowest validation loss, {losses[best]:.4f}"
+        chosen, reason = candidates[best], f"lowest validation loss, {losses[best]:.4f}"
     except (CheckpointError, UserError) as error:
-        taken, why = newest, f"newest average; validation losses are unknown: {error}"
-    print(f"using {taken.path} ({why})", file=sys.stderr)
+        chosen, reason = newest, f"newest average; validation losses are unknown: {error}"
+    print(f"using {chosen.path} ({reason})", file=sys.stderr)
     last = last_checkpoint(folder)
-    if taken.averaged and last.is_file() and describe(last).updates > taken.updates:
+    if chosen.averaged and last.is_file() and describe(last).updates > chosen.updates:
         print(
-            f"warning: training continued after {taken.path} was made; for a new average: "
+            f"warning: training continued after {chosen.path} was made; for a new average: "
             f"vaswani average {shlex.quote(str(folder))}",
             file=sys.stderr,
         )
-    return taken.path
+    return chosen.path
 
 
 def single_of_run(checkpoints: Path) -> Path | None:

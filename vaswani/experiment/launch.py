@@ -72,8 +72,8 @@ def check_machine(config: DictConfig) -> None:
             "model.precision=bf16 instead"
         )
     for (section, key), packages in NEEDED.items():
-        wanted = config[section].get(key)
-        if wanted and not any(map(importlib.util.find_spec, packages)):
+        is_set = config[section].get(key)
+        if is_set and not any(map(importlib.util.find_spec, packages)):
             raise UserError(
                 f"{section}.{key} needs the package '{packages[0]}', which is not installed: "
                 f"pip install {packages[0]}, or leave it out"
@@ -184,16 +184,16 @@ def end_processes() -> None:
     fairseq joins them, and multiprocessing again as the interpreter exits: a signal to this process
     alone would leave them training. SIGINT is what they save at (``signals.StopRequest``).
     """
-    left = multiprocessing.active_children()
+    processes = multiprocessing.active_children()
     until = time.monotonic() + GRACE
     try:
-        for process in left:
+        for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid or 0, signal.SIGINT)
-        for process in left:
+        for process in processes:
             process.join(max(0.0, until - time.monotonic()))
     finally:  # also if this process is told again
-        for process in left:
+        for process in processes:
             process.kill()
             process.join()
 

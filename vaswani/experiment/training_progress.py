@@ -201,8 +201,8 @@ class TrainingProgress(logging.Handler):
         begun, updates = self.first or (0.0, self.last_update)
         if self.total > self.last_update > updates:
             an_update = (time.monotonic() - begun) / (self.last_update - updates)
-            left = timedelta(seconds=round((self.total - self.last_update) * an_update))
-            parts.append(f"{left} left")
+            remaining = timedelta(seconds=round((self.total - self.last_update) * an_update))
+            parts.append(f"{remaining} left")
         return " | ".join(parts)
 
     def seconds(self) -> float:

@@ -130,8 +130,8 @@ def convert(folder: ModelFolder, target: Target, table: Table, part: Path) -> Tr
     if target.name == "ctranslate2":
         to_ctranslate2.write_model(folder, folder.parameters(), part, target.quantization)
         sums = {path.name: "" for path in part.iterdir()}
-        made = ModelFolder(part, table, sums, folder.recipe)
-        return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
+        exported = ModelFolder(part, table, sums, folder.recipe)
+        return Translator(exported, engine=CTranslate2Engine(exported, device="cpu", workers=1))
     folder = replace(folder, config={**folder.config, "generation": table["generation"]})
     if target.name == "fairseq":
         to_fairseq.write_checkpoint(folder, folder.parameters(), part)

@@ -148,12 +148,12 @@ class Proof:
     def compare(self, exported: Translator) -> None:
         """Compare with the export's translator, which searches as its own options say."""
         beams = list(dict.fromkeys([1, self.exported_search.beam]))
-        asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
+        searches = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
         tokenizer = getattr(exported.engine, "tokenizer", None)
         if tokenizer:
             self.tokenizer = self.compare_tokenizer(tokenizer)
         self.model = self.compare_models(exported)
-        for beam, search in zip(beams, asked, strict=True):
+        for beam, search in zip(beams, searches, strict=True):
             options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search)
             self.rows.append(self.row(options, output, described(options), self.least_identical))

@@ -117,10 +117,10 @@ def renamed(state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
         present["decoder.output_projection.weight"] = present.get("decoder.embed_tokens.weight")
     requested = Reading(present)
     parameters = from_fairseq(requested)
-    left = sorted(set(present) - requested.names)
-    if left:
+    unused = sorted(set(present) - requested.names)
+    if unused:
         raise UserError(
-            f"{where} has the parameter {left[0]}, which has no place in this plugin's model: it "
+            f"{where} has the parameter {unused[0]}, which has no place in this plugin's model: it "
             "cannot be packed"
         )
     return parameters

@@ -163,17 +163,17 @@ def choose_batch(
     """
     own, freq = int(config.dataset.max_tokens), int(config.optimization.update_freq[0])
     padded = float(own * freq)  # on one GPU
-    wanted = getattr(config.task, "batch_tokens", 0)
-    if wanted and text.folder is not None:
+    batch_tokens = getattr(config.task, "batch_tokens", 0)
+    if batch_tokens and text.folder is not None:
         if keep and own <= most:
             batch = measure_batch(config, text, gpus, own, freq)
-            if abs(batch.target_tokens - wanted) <= TOLERANCE * wanted:
+            if abs(batch.target_tokens - batch_tokens) <= TOLERANCE * batch_tokens:
                 return batch
-        padded = wanted / REAL_SHARE
+        padded = batch_tokens / REAL_SHARE
         first = arithmetic.share_out(padded, gpus, most)
-        padded *= wanted / measure_batch(config, text, gpus, *first).target_tokens
-    elif wanted:
-        padded = wanted / REAL_SHARE
+        padded *= batch_tokens / measure_batch(config, text, gpus, *first).target_tokens
+    elif batch_tokens:
+        padded = batch_tokens / REAL_SHARE
     max_tokens, freq = arithmetic.share_out(padded, gpus, most)
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(

@@ -65,9 +65,9 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
     """
     trained = finetune_source(run)
     conditions = replace(first_experiment.conditions_of(name, data, "tiny"), settings=SETTINGS)
-    batch, wanted = batch_for(conditions, trained)
+    batch, target_tokens = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
-    settings = replace(SETTINGS, batch_tokens=wanted, warmup=(warmup, warmup, warmup))
+    settings = replace(SETTINGS, batch_tokens=target_tokens, warmup=(warmup, warmup, warmup))
     conditions = replace(conditions, settings=settings)
     experiment = fine_tuning(conditions, batch, trained)
     first_experiment.configured(experiment)
@@ -111,8 +111,10 @@ def batch_for(
             f"depend: prepare the text with 'vaswani prepare --like "
             f"{shlex.quote(str(trained.folder))} …'"
         )
-    wanted = trained.config["task"].get("batch_tokens") or max_tokens * freq * batching.REAL_SHARE
-    batch_tokens = first_experiment.batch_tokens(conditions, text, int(wanted))
+    target_tokens = (
+        trained.config["task"].get("batch_tokens") or max_tokens * freq * batching.REAL_SHARE
+    )
+    batch_tokens = first_experiment.batch_tokens(conditions, text, int(target_tokens))
     config = complete(config, {"task": {"batch_tokens": batch_tokens}})
     most = max(max_tokens, first_experiment.CPU_MAX_TOKENS)
     batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)

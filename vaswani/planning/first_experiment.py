@@ -146,8 +146,8 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     conditions = conditions_of(name, data, preset)
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
     text = batching.training_text(config)
-    wanted = batch_tokens(conditions, text, conditions.settings.batch_tokens)
-    config = complete(config, {"task": {"batch_tokens": wanted}})
+    target_tokens = batch_tokens(conditions, text, conditions.settings.batch_tokens)
+    config = complete(config, {"task": {"batch_tokens": target_tokens}})
     most = CPU_MAX_TOKENS
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
@@ -156,7 +156,7 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
         use = batching.memory_use(config, conditions.gpus)
         most = batching.most_tokens(sizes, parameters, memory, use)
     batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
-    experiment = new_model(conditions, batch, wanted)
+    experiment = new_model(conditions, batch, target_tokens)
     configured(experiment)
     return experiment, facts(conditions, batch)
 

@@ -103,18 +103,18 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     folder = find_run(name)
     results = translations_of(folder / "eval", subset)
     results.recover()
-    tokens, made, *_ = results.paths
+    tokens, translations, *_ = results.paths
     report = results.table()
-    if not made.is_file() or not tokens.is_file() or "data" not in report:
+    if not translations.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     data_bin = first_data_bin(report["data"])
-    check_translated(data_bin, report, made, name)
+    check_translated(data_bin, report, translations, name)
     data = data_bin.parent
     recipe = recipe_in(data)
     if recipe is None:
         raise UserError(
             f"{data} was not made by 'vaswani prepare', so its references are unknown: use "
-            f"--hypotheses {made} --references FILE"
+            f"--hypotheses {translations} --references FILE"
         )
     target = f"{subset}.{recipe.target_lang}"
     check_prepared(data, [data / "text" / target, data / "tok" / target])
@@ -123,7 +123,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     pieces = recipe.subword == SENTENCEPIECE
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
-        text=None if recipe.tokenised else read_text(made, data / "text" / target),
+        text=None if recipe.tokenised else read_text(translations, data / "text" / target),
         tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
         pair=recipe.langs,
         test_set=BY_NAME.get(str(getattr(recipe, subset, ""))) if wmt else None,
@@ -133,21 +133,21 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     )
 
 
-def check_translated(data_bin: Path, report: Table, made: Path, run: str) -> None:
+def check_translated(data_bin: Path, report: Table, translations: Path, run: str) -> None:
     """Raises UserError if a run's translations are of other data than there is now.
 
     Args:
         data_bin: what was translated
         report: of 'vaswani generate'; those of earlier versions have no hashes
-        made: the file of translations
+        translations: the file of translations
         run: as the user named it
     """
     for name, digest in report.get("sha256", {}).items():
         path = data_bin / name
         if path.is_file() and sha256_of(path) != digest:
             raise UserError(
-                f"{made} was translated from another {path} than is there now: run 'vaswani "
-                f"generate {run}' again"
+                f"{translations} was translated from another {path} than is there now: run "
+                f"'vaswani generate {run}' again"
             )
 
 
