@@ -28,11 +28,12 @@ def rows_of(path: str) -> dict[tuple[Any, ...], Row]:
         results = record["results"]
     except (OSError, ValueError, KeyError, TypeError):
         raise SystemExit(f"{path} is no record of python -m benchmarks.run (its .json)") from None
-    return {
-        (name, *(row.get(key) for key in KEYS)): row
-        for name, result in results.items()
-        for row in result["rows"]
-    }
+    rows = {}
+    for name, result in results.items():
+        for row in result["rows"]:
+            identity = (name, *(row.get(key) for key in KEYS))
+            rows[identity] = row
+    return rows
 
 
 def number(value: Any) -> Any:

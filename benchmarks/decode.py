@@ -229,23 +229,17 @@ def compare_systems(
     rows = compare(results, REFERENCES)
     reference = results["fairseq"][0]["hypotheses"]
     scorer = teams["fairseq"].workers[0]
+    completed = []
     for row in rows:
-        name = row["system"]
+        name = row.pop("system")
         share, gap = agreement(results[name][0]["hypotheses"], reference, scorer)
         row["ms/sentence"] = 1000 * results[name][-1]["seconds"] / count
         row["identical"] = f"{100 * share:.1f} %"
         row["largest score gap"] = gap
         row["peak MB"] = teams[name].peak_megabytes(best[name])
-    return [
-        {
-            "batch": size,
-            "sentences": count,
-            "system": row.pop("system"),
-            "cores": str(best[name]),
-            **row,
-        }
-        for name, row in zip(best, rows, strict=True)
-    ]
+        first = {"batch": size, "sentences": count, "system": name, "cores": str(best[name])}
+        completed.append({**first, **row})
+    return completed
 
 
 UPDATES = 500

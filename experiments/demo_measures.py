@@ -39,7 +39,8 @@ def has_number(surface: str, text: str) -> bool:
     "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
     """
     for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
-        before, after = text[: match.start()], text[match.end() :]
+        before = text[: match.start()]
+        after = text[match.end() :]
         if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
             return True
     return False

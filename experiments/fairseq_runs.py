@@ -213,7 +213,8 @@ def refuse_other_training(row: FairseqRow) -> None:
 
 def score_commands(row: FairseqRow, training: Training) -> list[list[str]]:
     """The commands from a training to its scores; none if it is done and scored."""
-    run, average = training.run, training.average(row.average)
+    run = training.run
+    average = training.average(row.average)
     trained = training.done
     if trained and is_scored(run) and is_decoded(run, average, training.config):
         return []

@@ -259,11 +259,10 @@ def seed_tables(record: Record) -> list[Table]:
     if "significance" in record:
         note = f"p: {record['significance']}, against the first row's run of the same seed."
     tables = [Table(columns, lines, note)]
-    rates = [
-        [name, f"{short['rate']:g}", f"{log2(short['perplexity']):.2f}"]
-        for name, row in record["rows"].items()
-        for short in row.get("rates", [])
-    ]
+    rates = []
+    for name, row in record["rows"].items():
+        for short in row.get("rates", []):
+            rates.append([name, f"{short['rate']:g}", f"{log2(short['perplexity']):.2f}"])
     if rates:
         tables.append(Table(["row", "rate", "bits"], rates, "Short trainings, by validation loss:"))
     return tables

@@ -67,11 +67,10 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         path.name.removesuffix(".score.json"): read_json(path)
         for path in (source / "eval").glob("*.score.json")
     }
-    figures = {
-        f"{of}_{measure}": report[measure]["score"]
-        for of, report in scores.items()
-        for measure in ("bleu", "chrf")
-    }
+    figures = {}
+    for subset, report in scores.items():
+        for measure in ("bleu", "chrf"):
+            figures[f"{subset}_{measure}"] = report[measure]["score"]
     template = (HERE / "cards" / f"{name}.md").read_text(encoding="utf-8")
     about = template.format(
         sentence=SENTENCE,

@@ -151,7 +151,8 @@ def last_encoder_layer(wiring: Wiring) -> Result:
     expected = (layers, ENCODER_FFN if has_ffn else ENCODER_ATTENTION)
     tops = [top_layer(wiring, n) for n in range(1, layers + 1)]
     if not is_in_order(wiring):
-        tops, expected = [(top[0], "") for top in tops], (layers, "")
+        tops = [(top[0], "") for top in tops]
+        expected = (layers, "")
     wrong = [n for n, top in enumerate(tops, start=1) if top != expected]
     expected_change = (
         "keys and values of each layer that change with what the encoder's last layer gives"

@@ -160,7 +160,8 @@ def fixed_positions(subject: Subject, function: str) -> Result:
     """Except in row (E) of Table 3."""
     if factor_and_rows(subject, function)[2] > 1e-2:
         return not_checked(NO_MULTIPLE)
-    trained, expected = positions_trained(subject, function), subject.config.learned_positions
+    trained = positions_trained(subject, function)
+    expected = subject.config.learned_positions
     if trained == expected:
         return Result()
     return Result(

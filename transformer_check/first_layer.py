@@ -48,7 +48,8 @@ def places_of_biases(layer: Layer) -> Counter[Place]:
     deviation, and 1 between norms. A residual connection that adds x twice doubles s.
     """
     normed = norm(layer.x, 0.0)
-    x, bare = RAW * normed, layer.bare(RAW * normed)
+    x = RAW * normed
+    bare = layer.bare(RAW * normed)
     numbers = torch.Generator().manual_seed(15)
     values = torch.randn(x.size(-1), generator=numbers)
     expected: dict[Place, Tensor] = {NONE: bare, AFTER: bare + values}
@@ -180,7 +181,8 @@ def dropout_before_sum(layer: Layer) -> Result:
     subject = layer.subject
     draws = layer.in_training().draws
     outputs = sum(shape[-1:] == (subject.config.d_model,) for shape in draws)
-    model, subject.model = subject.model, subject.build(dropout=0.5)
+    model = subject.model
+    subject.model = subject.build(dropout=0.5)
     try:
         noisy = Layer(subject, layer.function)
         calm = noisy.bare(noisy.x)

@@ -35,7 +35,8 @@ def rate(subject: Subject) -> Result:
     if not wrong:
         return Result()
     factors = {n: seen[n] / expected[n] for n in seen}
-    n, meaning = wrong[0], f"Steps with another rate: {', '.join(map(str, wrong))}."
+    n = wrong[0]
+    meaning = f"Steps with another rate: {', '.join(map(str, wrong))}."
     if max(factors.values()) - min(factors.values()) < 1e-6:
         meaning = f"It is {factors[n]:.4g} times the paper's at each step."
     elif all(abs(seen[n] / equation_3(n - 1) - 1) < 1e-6 for n in wrong if n > 1):

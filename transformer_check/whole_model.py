@@ -26,7 +26,8 @@ def leak(seen: float, expected: str, what: str, meaning: str) -> Result:
 @check_of("3.2.3", "later target words change nothing")
 def later_words(subject: Subject) -> Result:
     """No position sees one after it, so neither may its logits depend on one."""
-    cut, changed = 2, subject.target.clone()
+    cut = 2
+    changed = subject.target.clone()
     changed[:, cut:] = subject.words(2, changed.size(1) - cut, seed=1)
     after = subject.logits(subject.source, changed)[:, :cut]
     return leak(
@@ -178,7 +179,9 @@ def parameters(subject: Subject) -> Result:
 @check_of("3.2.2", "each layer has h heads, and no two are alike")
 def heads(subject: Subject) -> Result:
     """Of one sentence, the softmaxes of each kind are h matrices in each layer."""
-    c, s, t = subject.config, subject.source.size(1), subject.target.size(1)
+    c = subject.config
+    s = subject.source.size(1)
+    t = subject.target.size(1)
     with traced() as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     kinds = {"the encoder": (s, s), "the decoder": (t, t), "cross-attention": (t, s)}
@@ -276,7 +279,9 @@ def rate_is_that_of_config(subject: Subject) -> Result:
 @check_of("5.4", "dropout is in the paper's places")
 def dropout_places(subject: Subject) -> Result:
     """By the shapes of the random numbers: once on embeddings, once for each sub-layer."""
-    c, (batch, length), steps = subject.config, subject.source.shape, subject.target.size(1)
+    c = subject.config
+    batch, length = subject.source.shape
+    steps = subject.target.size(1)
     _, _, trace = in_training(subject, "logits", subject.source, subject.target)
     seen: Counter[str] = Counter()
     rows = {batch * length: "encoder", batch * steps: "decoder"}

@@ -131,7 +131,8 @@ def german(content: Content) -> dict[str, str]:
     *_, singular, plural, _, gender = WORDS["nouns"][content.subject]
     *_, dative, _, datives, gender_beside = WORDS["nouns"][content.distractor]
     _, place, gender_inside = content.place
-    infinitive, past = content.verb[2], content.verb[3:]
+    infinitive = content.verb[2]
+    past = content.verb[3:]
     return {
         "inside": content.inside[1],
         "its": ("ihr" if gender == "f" else "sein") + DATIVE[gender_inside][1:],

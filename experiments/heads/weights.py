@@ -131,7 +131,8 @@ def hiding(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
     def hook(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        rows, keys = arguments[0].size(1), arguments[place - 1].size(1)
+        rows = arguments[0].size(1)
+        keys = arguments[place - 1].size(1)
         shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
         heads = slice(None) if cut.head is None else cut.head
         for number, one in enumerate(text.sentences):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from experiments.harness import HERE
 from vaswani.experiment.plugin import load_user_dir
-from vaswani_transformer import Transformer, TransformerConfig
+from vaswani_transformer import Transformer, base
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.initialisation import initialise
 from vaswani_transformer.vocabulary import PAD
@@ -57,11 +57,8 @@ class Sequential(nn.Module):
 
 def transformer(relative: bool = False) -> nn.Module:
     """The paper's model; ``relative``: with relative_positions' self-attention."""
-    sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
-    both: dict[str, Any] = {
-        f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
-    }
-    model = Transformer(TransformerConfig(**both, dropout=0.0), TYPES, TYPES)
+    config = base(layers=2, d_model=WIDTH, d_ff=256, heads=4, dropout=0.0)
+    model = Transformer(config, TYPES, TYPES)
     if relative:
         attention = example("relative_positions").RelativeSelfAttention
         for layer in [*model.encoder.layers, *model.decoder.layers]:

@@ -181,11 +181,11 @@ def files(target: str) -> dict[str, str]:
         texts[f"{part}.en"] = "".join(f"{example.source}\n" for example in examples)
         texts[f"{part}.{target}"] = "".join(f"{example.target}\n" for example in examples)
         if part == "test":
-            texts[f"test.values.{target}.tsv"] = "sentence\tvalue\ttext\n" + "".join(
-                f"{number}\t{value}\t{surface}\n"
-                for number, example in enumerate(examples, 1)
-                for value, surface in zip(example.values, example.surfaces, strict=True)
-            )
+            rows = ["sentence\tvalue\ttext\n"]
+            for number, example in enumerate(examples, 1):
+                for value, surface in zip(example.values, example.surfaces, strict=True):
+                    rows.append(f"{number}\t{value}\t{surface}\n")
+            texts[f"test.values.{target}.tsv"] = "".join(rows)
     return texts
 
 

@@ -158,14 +158,17 @@ def learning_rate(step):
     if OURS:
         chosen = VaswaniInverseSqrtConfig(d_model=512, warmup_updates=4000)
         schedule = VaswaniInverseSqrt.__new__(VaswaniInverseSqrt)
-        schedule.cfg, schedule.d_model, schedule.optimizer = chosen, 512, adam
+        schedule.cfg = chosen
+        schedule.d_model = 512
+        schedule.optimizer = adam
         return schedule.step_update(step - 1)
     schedule = inverse_sqrt.InverseSquareRootSchedule.__new__(
         inverse_sqrt.InverseSquareRootSchedule
     )
     schedule.optimizer = adam
     schedule.cfg = inverse_sqrt.InverseSquareRootLRScheduleConfig(warmup_init_lr=1e-7)
-    schedule.lr_step, schedule.decay_factor = (5e-4 - 1e-7) / 4000, 5e-4 * 4000**0.5
+    schedule.lr_step = (5e-4 - 1e-7) / 4000
+    schedule.decay_factor = 5e-4 * 4000**0.5
     return schedule.step_update(step - 1)
 
 

@@ -124,7 +124,8 @@ def run(options: Options) -> int:
 
 def next_command(job: Job, name: str | None) -> str:
     """The command that follows: an experiment on this data is trained, else one is made for it."""
-    name, folder = name or job.folder.name, job.folder
+    name = name or job.folder.name
+    folder = job.folder
     if file_stem(name) in known_configs():
         data = read_yaml(find_config(name)).get("task", {}).get("data")
         if first_data_bin(data).parent == folder:
@@ -211,9 +212,13 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
 
 def check_places(job: Job, names: list[str]) -> None:
     """Raises UserError if an input is inside an output; called before anything is touched."""
-    read = [path for pairs in job.sources.values() for pair in pairs for path in pair]
-    read += [*job.read.values(), *([job.archives] if job.parts else [])]
-    for path in read:
+    inputs = list(job.read.values())
+    for pairs in job.sources.values():
+        for pair in pairs:
+            inputs += pair
+    if job.parts:
+        inputs.append(job.archives)
+    for path in inputs:
         for name in (*names, STAGES):
             if is_inside(path, job.folder / name):
                 raise UserError(

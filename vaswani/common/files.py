@@ -54,7 +54,8 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
         if isinstance(error, OSError) and error.errno and error.filename in (None, aside):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            error.filename2 = None
         raise
 
 

@@ -109,7 +109,8 @@ class Checked:
     def __post_init__(self) -> None:
         """Raises UserError, naming the option, for a number outside its limits."""
         for item in fields(self):  # type: ignore[arg-type]
-            value, limits = getattr(self, item.name), item.metadata
+            value = getattr(self, item.name)
+            limits = item.metadata
             if isinstance(value, Real):
                 check_number(flag_of(item), value, limits.get("least"), limits.get("above"))
 

@@ -159,7 +159,8 @@ def fetch(part: Part, folder: Path) -> Path:
             return path
     reasons = []
     for source in part.sources:
-        path, aside = folder / source.name, folder / f".{source.name}.part"
+        path = folder / source.name
+        aside = folder / f".{source.name}.part"
         lock = folder / f".{source.name}.lock"
         busy = locked(lock, f"{path} is being downloaded")
         try:
@@ -185,7 +186,8 @@ class WrongFile(UserError):
 
 def check(source: Source, path: Path) -> None:
     """Raises WrongFile if a file has another size or SHA-256 than the manifest says."""
-    size, digest = path.stat().st_size, sha256_of(path)
+    size = path.stat().st_size
+    digest = sha256_of(path)
     if source.bytes not in (None, size) or source.sha256 not in (None, digest):
         raise WrongFile(
             f"{path} has {size:,} bytes and SHA-256 {digest} instead of {source.bytes or 0:,} and "

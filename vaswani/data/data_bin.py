@@ -232,9 +232,9 @@ def check_dictionaries(config: DictConfig, folder: Path) -> None:
 def fingerprint(config: DictConfig) -> Table:
     """What identifies the data: hashes of its dictionaries, indexes and texts."""
     folder = first_data_bin(config.task.data)
-    files = [
-        path for kind in ("dict.*.txt", "*.idx", "*.bin") for path in sorted(folder.glob(kind))
-    ]
+    files: list[Path] = []
+    for kind in ("dict.*.txt", "*.idx", "*.bin"):
+        files += sorted(folder.glob(kind))
     return {"sha256": {path.name: sha256_of(path) for path in files}}
 
 

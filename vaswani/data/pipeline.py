@@ -145,7 +145,9 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
     Returns:
         Whether a stage has run.
     """
-    key, ran, stages = job.source_key(), False, stages_of(job)
+    key = job.source_key()
+    ran = False
+    stages = stages_of(job)
     for stage in stages[redo:]:
         outputs_of(job.folder / stage.name).redo()
     for number, stage in enumerate(stages):
@@ -239,7 +241,8 @@ def make_text(job: Job, out: Path) -> Table:
                     before=report.seen,
                 )
                 limit = whole + (number < extra) if limited else None  # divided evenly
-                targets, parts = [*job.pair(out, split), *held], text.chunks(pair, limit)
+                targets = [*job.pair(out, split), *held]
+                parts = text.chunks(pair, limit)
                 report.add(transform(make, parts, targets, job.workers, bar.update))
             counts[split] = asdict(report)
             if held:
@@ -255,7 +258,8 @@ def make_tokens(job: Job, out: Path) -> Table:
 
     Text that is tokenised already, and text for SentencePiece, stays as it is.
     """
-    recipe, source = job.recipe, job.folder / "text"
+    recipe = job.recipe
+    source = job.folder / "text"
     if recipe.text.tokeniser == "moses":
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
     limits = recipe.limits("tok")
@@ -299,7 +303,8 @@ def make_bpe(job: Job, out: Path) -> Table:
 
     With BPE-dropout, the training text is split several times, differently each time.
     """
-    recipe, limits = job.recipe, job.recipe.limits("bpe")
+    recipe = job.recipe
+    limits = job.recipe.limits("bpe")
 
     def make(split: str) -> list[Callable[[], Work]]:
         both = not recipe.trees
@@ -319,7 +324,8 @@ def make_data_bin(job: Job, out: Path) -> Table:
 
     With SentencePiece the dictionary has all of its pieces, in the model's order.
     """
-    recipe, dictionary = job.recipe, job.read.get("dictionary")
+    recipe = job.recipe
+    dictionary = job.read.get("dictionary")
     if recipe.subword == SENTENCEPIECE and not dictionary:
         dictionary = out.with_name("dict.txt")  # no output: it is deleted with the folder
         pieces.write_dictionary(job.learned, dictionary)

@@ -157,7 +157,8 @@ class TargetText:
             from vaswani.data import pieces
 
             assert codes is not None, "its model is beside the recipe"
-            self.tokens, self.text = str, pieces.joiner(codes)
+            self.tokens = str
+            self.text = pieces.joiner(codes)
         else:
             self.text = detokeniser(recipe.target_lang)
 

@@ -130,7 +130,8 @@ class LogWriter:
 
     def add(self, sample: Table, results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
-        pad, mark = self.target.pad(), self.config.common_eval.post_process
+        pad = self.target.pad()
+        mark = self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
             tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
             source = self.source.string(tokens, mark)
@@ -197,5 +198,6 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
             "numbers should be equal; prepare it again"
         )
     files = [folder / f"dict.{language}.txt" for language in pair]
-    files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
+    for side in sides:
+        files += [Path(f"{side}.idx"), Path(f"{side}.bin")]
     return [path for path in files if path.is_file()], total

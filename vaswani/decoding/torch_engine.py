@@ -154,7 +154,9 @@ def attended_subwords(
         source: the batch that was searched, int64 [N, S], padded on the left
         hypotheses: the tokens [T] of each hypothesis of each sentence, with their end
     """
-    rows = [(row, torch.tensor(one)) for row, best in enumerate(hypotheses) for one in best]
+    rows = []
+    for row, of_sentence in enumerate(hypotheses):
+        rows += [(row, torch.tensor(hypothesis)) for hypothesis in of_sentence]
     shifted = [torch.cat([tokens.new_tensor([EOS]), tokens[:-1]]).long() for _, tokens in rows]
     previous = pad_sequence(shifted, batch_first=True, padding_value=PAD).to(source.device)
     numbers = torch.tensor([row for row, _ in rows], device=source.device)

@@ -44,8 +44,11 @@ def decoding_options(folder: Path, config: Table) -> list[str]:
     """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
     trained = decoding(read_yaml(folder / RUN_CONFIG))
     requested = decoding(config)
-    changed = {name: value for name, value in requested.items() if value != trained[name]}
-    return [word for name, value in changed.items() for word in (flag(name), str(value))]
+    words = []
+    for name, value in requested.items():
+        if value != trained[name]:
+            words += [flag(name), str(value)]
+    return words
 
 
 def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "test") -> bool:

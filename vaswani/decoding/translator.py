@@ -74,7 +74,8 @@ def words_of(subwords: Sequence[str], in_parts: bool = True) -> list[Word]:
     """
     if not in_parts:
         return [Word(subword, number, number) for number, subword in enumerate(subwords)]
-    words, first = [], 0
+    words = []
+    first = 0
     for number, subword in enumerate(subwords):
         if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:
             joined = "".join(p.removesuffix(MARK.rstrip()) for p in subwords[first : number + 1])
@@ -174,7 +175,9 @@ class Translator:
 
     def read(self, line: str, side: str = "source") -> InputSentence:
         """Convert raw text to the model's input; ``side`` "target": to the decoder's."""
-        text, vocabulary, longest = self.source_text, self.engine.source, self.engine.longest_source
+        text = self.source_text
+        vocabulary = self.engine.source
+        longest = self.engine.longest_source
         if side == "target":
             recipe = self.folder.recipe
             text = SourceText(replace(recipe, source_lang=recipe.target_lang), self.folder.codes)
@@ -322,12 +325,16 @@ def aligned_words(
         target: the hypothesis's words
         attended: for each subword of the hypothesis, a subword of the source
     """
-    word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
-    return [
-        (place, number)
-        for number, word in enumerate(target)
-        for place in sorted({word_of[subword] for subword in attended[word.first : word.last + 1]})
-    ]
+    word_of: dict[int, int] = {}
+    for number, word in enumerate(source):
+        for subword in range(word.first, word.last + 1):
+            word_of[subword] = number
+    pairs = []
+    for number, word in enumerate(target):
+        of_word = attended[word.first : word.last + 1]
+        for place in sorted({word_of[subword] for subword in of_word}):
+            pairs.append((place, number))
+    return pairs
 
 
 def replace_unknown(
@@ -346,14 +353,17 @@ def replace_unknown(
     Returns:
         The subwords, and what they attend to.
     """
-    word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
+    word_of: dict[int, Word] = {}
+    for word in source:
+        for place in range(word.first, word.last + 1):
+            word_of[place] = word
     replaced: list[str] = []
     replaced_attended: list[int] = []
     copied = None
     for subword, place in zip(subwords, attended, strict=True):
-        word = word_of.get(place) if subword == unknown else None
-        if word is None or word is not copied:
-            replaced.append(word.text if word else subword)
+        original = word_of.get(place) if subword == unknown else None
+        if original is None or original is not copied:
+            replaced.append(original.text if original else subword)
             replaced_attended.append(place)
-        copied = word
+        copied = original
     return replaced, replaced_attended

@@ -155,7 +155,8 @@ def best_of_run(folder: Path) -> Path:
         candidates += [describe(single)] if single else []
         losses = losses_of(candidates, folder)
         best = losses.index(min(losses))
-        chosen, reason = candidates[best], f"lowest validation loss, {losses[best]:.4f}"
+        chosen = candidates[best]
+        reason = f"lowest validation loss, {losses[best]:.4f}"
     except (CheckpointError, UserError) as error:
         chosen, reason = newest, f"newest average; validation losses are unknown: {error}"
     print(f"using {chosen.path} ({reason})", file=sys.stderr)
@@ -188,7 +189,9 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
     Raises:
         UserError, CheckpointError: one is not stored, and cannot be computed.
     """
-    beside = {updates: loss for one in candidates for updates, loss in one.beside.items()}
+    beside: dict[int, float] = {}
+    for one in candidates:
+        beside.update(one.beside)
     losses: list[float] = []
     validation = None
     for one in candidates:
@@ -211,7 +214,8 @@ def describe(path: Path) -> Checkpoint:
     if updates is None:
         raise UserError(f"{path} does not say after how many updates it was saved")
     averaged = len(state.get("averaged_updates", []))
-    loss, beside = state.get(OWN), state.get(BESIDE, {})
+    loss = state.get(OWN)
+    beside = state.get(BESIDE, {})
     return Checkpoint(path, updates, run_options(state), averaged, loss, beside, by_a_stop(state))
 
 

@@ -218,7 +218,8 @@ def component_keys(section: str, keys: Table | None, where: str) -> dict[str, ob
         return {"_name": str, **types_of(configs[name])}
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few only by a default
-        parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        defaults = argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
         options = ["_name", *vars(defaults), *(action.dest for action in parser._actions)]

@@ -246,7 +246,8 @@ def precision_of(config: DictConfig) -> str:
 def devices_in_words(config: DictConfig) -> str:
     """``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``: all of them together."""
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}
-    precision, processes = precision_of(config), config.distributed_training.distributed_world_size
+    precision = precision_of(config)
+    processes = config.distributed_training.distributed_world_size
     if names and precision == "fp32" and tf32():
         precision = "TF32"
     where = f"on {', '.join(names) or 'the CPU'} in {precision}"

@@ -122,7 +122,8 @@ def changed_data(config: DictConfig, data: Table, folder: Path) -> list[str]:
         return []
 
     advice = "give the other training its own folder with run=NAME"
-    before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
+    before = read_yaml(folder / "config.yaml")
+    now = OmegaConf.to_container(config)
     assert isinstance(now, dict)
     # options that did not exist when the run began had their default's effect
     keys = [("model", key) for key in before["model"] if key not in HOW_IT_COMPUTES]
@@ -156,7 +157,8 @@ def trained_differently(config: DictConfig, data: Table, folder: Path) -> str:
     """
     if not is_run(folder):
         return ""
-    before, now = read_yaml(folder / RUN_CONFIG), OmegaConf.to_container(config)
+    before = read_yaml(folder / RUN_CONFIG)
+    now = OmegaConf.to_container(config)
     assert isinstance(now, dict)
     for section, one in DECIDING:
         old, new = before[section], now[section]

@@ -262,7 +262,8 @@ def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:
     """
     from fairseq_cli import train
 
-    stopped, cfg = extra_state.get(STOPPED), trainer.cfg
+    stopped = extra_state.get(STOPPED)
+    cfg = trainer.cfg
     if not stopped or stopped["updates"] != trainer.get_num_updates():  # the optimizer begins anew
         return
     ended = stopped["end_of_epoch"]

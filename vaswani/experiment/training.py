@@ -76,9 +76,11 @@ def train_or_skip(config: DictConfig, data: Table, folder: Path, place: launch.L
 
 def print_end(config: DictConfig, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
-    finished, end = read_json(folder / run_record.FINISHED), ""
+    finished = read_json(folder / run_record.FINISHED)
+    end = ""
     if "reason" in finished:
-        updates, most = finished["num_updates"], config.optimization.max_update
+        updates = finished["num_updates"]
+        most = config.optimization.max_update
         of = f" of {most:,}" if updates < most else ""
         stopped = f"stopped by {finished['reason']} at update {updates:,}{of}"
         reached = f"reached max_update ({updates:,})"
@@ -152,7 +154,8 @@ def train_process(config: DictConfig, data: Table, folder: str, decision: Decisi
     """
     signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
-    rank, run = config.distributed_training.distributed_rank or 0, Path(folder)
+    rank = config.distributed_training.distributed_rank or 0
+    run = Path(folder)
     decision = launch.all_gather(decision)[0]
     assert decision is not None
     if not decision.trains:
@@ -216,7 +219,8 @@ def run_fairseq(
     file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     root = logging.getLogger()
     before, level = root.handlers, root.level
-    root.handlers, root.level = [file, *([progress] if progress else [])], logging.INFO
+    root.handlers = [file, *([progress] if progress else [])]
+    root.level = logging.INFO
     fairseq_logs(logging.INFO)
     logging.captureWarnings(True)
     try:

@@ -179,7 +179,8 @@ class Proof:
 
     def compare_tokenizer(self, tokenizer: Any) -> TokenizerComparison:
         """What transformers' tokenizer reads, and what it writes of translations."""
-        lines, output = self.text.source, self.output(self.exported_search)
+        lines = self.text.source
+        output = self.output(self.exported_search)
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
         vocabulary = self.translator.engine.target
         end = vocabulary.eos()

@@ -104,8 +104,11 @@ def configuration(architecture: Table, types: tuple[int, int]) -> Table:
         architecture: the section of the packed model's
         types: sizes of the source's and the target's dictionary
     """
-    sides = ("encoder", "decoder")
     names = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
+    sizes = {}
+    for side in ("encoder", "decoder"):
+        for name, our_name in names.items():
+            sizes[f"{side}_{name}"] = architecture[f"{side}_{our_name}"]
     tied = has_one_matrix(architecture)
     return {
         "architectures": ["MarianMTModel"],
@@ -116,11 +119,7 @@ def configuration(architecture: Table, types: tuple[int, int]) -> Table:
         "share_encoder_decoder_embeddings": tied,
         "tie_word_embeddings": tied,
         "d_model": architecture["encoder_embed_dim"],
-        **{
-            f"{s}_{name}": architecture[f"{s}_{ours}"]
-            for s in sides
-            for name, ours in names.items()
-        },
+        **sizes,
         "activation_function": "relu",
         "scale_embedding": True,
         "max_position_embeddings": max(longest(architecture)),
@@ -241,7 +240,8 @@ class MarianEngine(Engine):
         ImportError: it is not installed.
     """
 
-    on_cpu, batch_tokens = True, CPU_BATCH
+    on_cpu = True
+    batch_tokens = CPU_BATCH
 
     def __init__(self, folder: ModelFolder, out: Path) -> None:
         import transformers  # the only part that needs it

@@ -244,14 +244,16 @@ def scores(run: Path, checkpoint: Path) -> Table:
             is_its = by.name == checkpoint.name and is_older
         if not is_its:
             continue
-        by_subset[subset] = {
-            name: {
-                **{key: report[name].get(key) for key in ("label", "score", "signature")},
-                "precision": how.get("precision"),
-            }
-            for name in SCORES
-            if isinstance(report.get(name), dict)
-        }
+        by_subset[subset] = {}
+        for name in SCORES:
+            score = report.get(name)
+            if isinstance(score, dict):
+                by_subset[subset][name] = {
+                    "label": score.get("label"),
+                    "score": score.get("score"),
+                    "signature": score.get("signature"),
+                    "precision": how.get("precision"),
+                }
     return by_subset
 
 
@@ -260,7 +262,8 @@ def scores(run: Path, checkpoint: Path) -> Table:
 
 def write_model(out: Path, packable: Packable) -> bool:
     """Make the folder unless it exists; returns whether it was made."""
-    config, text = packable.config, packable.config["text"]
+    config = packable.config
+    text = packable.config["text"]
     langs = text["source_lang"], text["target_lang"]
     files = {
         f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)

@@ -93,7 +93,8 @@ def recurrent(kind: str) -> Callable[[int, bool], Function]:
         cell = getattr(torch.nn, f"{kind}Cell")(d, d)
 
         def function(x: Any, level: int = 0) -> Any:
-            state, outputs = None, []
+            state = None
+            outputs = []
             for word in x.unbind(1):
                 state = cell(word, state)
                 outputs.append(state[0] if kind == "LSTM" else state)

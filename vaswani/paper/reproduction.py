@@ -209,7 +209,8 @@ def is_averaged(target: Reproduction) -> bool:
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
-        average, last = describe(target.checkpoint), describe(last_checkpoint(target.run))
+        average = describe(target.checkpoint)
+        last = describe(last_checkpoint(target.run))
     except (CheckpointError, UserError):
         return False
     return average.averaged > 0 and average.updates >= last.updates

@@ -35,7 +35,8 @@ def counted(layer: Layer, n: int, d: int) -> int:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    function, x = layer.make(d, True), torch.randn(1, n, d)
+    function = layer.make(d, True)
+    x = torch.randn(1, n, d)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         function(x)
     return int(counter.get_total_flops()) // 2  # a multiplication and an addition
@@ -76,7 +77,9 @@ def longest_path(layer: Layer, n: int, d: int = 8) -> int:
         function = layer.make(d, True)
     finally:
         torch.set_default_dtype(torch.float32)
-    x, levels, reached = first, 0, torch.zeros(n, dtype=torch.bool)
+    x = first
+    levels = 0
+    reached = torch.zeros(n, dtype=torch.bool)
     while not reached[0]:
         x = function(x, level=levels)
         levels += 1
@@ -89,7 +92,8 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
     """Median seconds of forward and backward on one sentence, and the bytes held in between."""
     import torch
 
-    function, x = layer.make(d, False), torch.randn(1, n, d, requires_grad=True)
+    function = layer.make(d, False)
+    x = torch.randn(1, n, d, requires_grad=True)
     held: dict[int, int] = {}
 
     def hold(tensor: Any) -> Any:
@@ -172,7 +176,9 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        paper, numbers, cost_there = row["paper"], row["multiplications"], row["cost"][f"{n}x{d}"]
+        paper = row["paper"]
+        numbers = row["multiplications"]
+        cost_there = row["cost"][f"{n}x{d}"]
         columns = [
             row["layer"],
             paper["complexity"],

@@ -172,7 +172,8 @@ def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse)
 
 def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, use: MemoryUse) -> int:
     """The largest ``max_tokens`` that fits ``memory`` bytes; -1 if the model does not fit."""
-    least, most = -1, int(memory // activation_bytes(sizes, use)) + 1
+    least = -1
+    most = int(memory // activation_bytes(sizes, use)) + 1
     while most - least > 1:
         middle = (least + most) // 2
         if memory_bytes(sizes, parameters, middle, use) <= memory:

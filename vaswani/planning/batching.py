@@ -161,7 +161,8 @@ def choose_batch(
     Raises:
         UserError: there are too many GPUs to share the batch.
     """
-    own, freq = int(config.dataset.max_tokens), int(config.optimization.update_freq[0])
+    own = int(config.dataset.max_tokens)
+    freq = int(config.optimization.update_freq[0])
     padded = float(own * freq)  # on one GPU
     batch_tokens = getattr(config.task, "batch_tokens", 0)
     if batch_tokens and text.folder is not None:

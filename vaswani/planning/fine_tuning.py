@@ -129,7 +129,8 @@ def fine_tuning(
     The learning rate peaks where the run ended: for a run without statistics, by the formula.
     """
     model, criterion = trained.config["model"], trained.config["criterion"]
-    width, warmup = model["encoder_embed_dim"], conditions.settings.warmup[0]
+    width = model["encoder_embed_dim"]
+    warmup = conditions.settings.warmup[0]
     rate = None
     for line in statistics(trained.folder / STATISTICS):
         rate = line.get("lr", line.get("train_lr", rate))

@@ -128,7 +128,8 @@ def restoring(prepared: Path, lang: str) -> dict[str, str]:
 
     As a folder's recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
-    recipe, path = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
+    recipe = recipe_in(prepared)
+    path = prepared / "text" / f"valid.{lang}"
     kind = recipe.subword if recipe else BPE
     names = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
     if recipe and not recipe.tokenised and path.is_file():
@@ -204,7 +205,9 @@ def experiment_text(
     template: Path, conditions: Conditions, batch: batching.Batch, batch_tokens: int, **values: Any
 ) -> str:
     """The text of an experiment: a template with what every experiment needs, and ``values``."""
-    settings, preset, an_epoch = conditions.settings, conditions.preset, batch.updates_an_epoch or 1
+    settings = conditions.settings
+    preset = conditions.preset
+    an_epoch = batch.updates_an_epoch or 1
     max_update = settings.updates(preset, an_epoch)
     most = max_update // (an_epoch * LEAST_CHECKPOINTS)
     return render(
@@ -251,7 +254,8 @@ def machine(conditions: Conditions) -> str:
 
 def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
     """What was decided, and what is left out; the reasons are in the experiment."""
-    settings, an_epoch = conditions.settings, batch.updates_an_epoch or 1
+    settings = conditions.settings
+    an_epoch = batch.updates_an_epoch or 1
     updates = settings.updates(conditions.preset, an_epoch)
     lines = [
         f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, {machine(conditions)}: "

@@ -42,7 +42,8 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
     parameters = batching.count_parameters(config, text.task)
     gpus = hardware.gpus or gpus_to_use(config)
     use = batching.memory_use(config, gpus)
-    memory, most = None, int(config.dataset.max_tokens)
+    memory = None
+    most = int(config.dataset.max_tokens)
     if gpus:
         memory = hardware.memory or (16.0 if hardware.gpus else batching.gpu_memory(gpus))
         most = batching.most_tokens(sizes, parameters, memory, use)
@@ -106,7 +107,8 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
 
 def table(plan: Table) -> str:
     """The plan in lines of ``what  how much``, the command last."""
-    gpus, updates = plan["gpus"], f"{plan['updates']:,}"
+    gpus = plan["gpus"]
+    updates = f"{plan['updates']:,}"
     padded = plan["max_tokens"] * plan["update_freq"] * max(1, gpus)
     source = "estimated from WMT14's mean lengths: there is no data yet"
     if plan["data"]:

@@ -156,7 +156,8 @@ def compound_split_rows(
     # before tokenising, since Moses' tokeniser takes the marks apart
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
-    moses, replace = moses_tokeniser(lang), replace_punctuation()
+    moses = moses_tokeniser(lang)
+    replace = replace_punctuation()
 
     def tokens(lines: list[str]) -> list[str]:
         return [split_compounds(moses(line)) for line in lines]

@@ -23,7 +23,8 @@ def of_run(system: ScoreInput) -> Table:
         UserError: the treebank's trees are gone, or not one a line.
     """
     assert system.trees, "it writes trees"
-    gold, hypotheses = read_trees(system.trees), system.main.hypotheses
+    gold = read_trees(system.trees)
+    hypotheses = system.main.hypotheses
     repairs = [
         repair(line.split(), tree.words) for line, tree in zip(hypotheses, gold, strict=True)
     ]

@@ -180,7 +180,8 @@ def facts(system: ScoreInput) -> Table:
 
 def warn(lines: AlignedLines) -> None:
     """Name the sentences without a translation, and translations that look like tokens."""
-    empty, path = lines.without_output(), lines.files[0]
+    empty = lines.without_output()
+    path = lines.files[0]
     if empty:
         print(
             f"warning: {len(empty):,} of {len(lines.references):,} sentences have no translation "
