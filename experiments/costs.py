@@ -15,6 +15,8 @@ from vaswani.experiment.fairseq_config import fairseq_form
 
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""
+ROUNDS = 5
+"""Times that each is measured: their median counts."""
 
 
 class Cost(NamedTuple):
@@ -57,6 +59,13 @@ def operations(model: Any, batch: dict[str, Any]) -> int:
     return int(counter.get_total_flops()) + added
 
 
+def seconds_of_pass(model: Any, batch: dict[str, Any]) -> float:
+    """The processor's, for one forward and one backward pass."""
+    begun = time.process_time()
+    model(**batch)[0].sum().backward()
+    return time.process_time() - begun
+
+
 def cost_of(config: DictConfig) -> tuple[Cost, dict[str, int]]:
     """What an update of a training costs, and the model's parameters, in all and outside tables.
 
@@ -81,9 +90,7 @@ def cost_of(config: DictConfig) -> tuple[Cost, dict[str, int]]:
     seconds = []
     for batch in inputs:
         counts.append(operations(readable, batch))
-        begun = time.process_time()
-        fast(**batch)[0].sum().backward()
-        seconds.append(time.process_time() - begun)
+        seconds.append(statistics.median(seconds_of_pass(fast, batch) for _ in range(ROUNDS)))
     tables = [module for module in readable.modules() if isinstance(module, nn.Embedding)]
     in_tables = {parameter for table in tables for parameter in table.parameters()}
     sizes = {parameter: parameter.numel() for parameter in readable.parameters()}
