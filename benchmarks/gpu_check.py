@@ -1,4 +1,4 @@
-"""What one GPU does with our model and fairseq's, in one command of about four minutes.
+"""What one GPU does with our model and fairseq's, in one command of some minutes.
 
     make gpu-check                                     or: python -m benchmarks.gpu_check
     python -m benchmarks.gpu_check --device cpu        each stage with tiny sizes: a trial, on a CPU
@@ -9,8 +9,8 @@ GPU was, MFU. Then it decodes 1, 32 and 128 sentences at a time. It resumes a tr
 translations with the CPU's.
 
 Each figure is printed when it is known, and RESULTS/HARDWARE_DATE_gpu_check.json and .md are
-written again. A stage that fails or is late is named, and the rest goes on. The four minutes are an
-estimate for an H200 with 16 cores.
+written again. A stage that fails or is late is named, and the rest goes on. On an H100 with 16 slow
+cores, what comes before the first timing took three minutes.
 """
 
 import argparse
