@@ -148,14 +148,10 @@ class Gains:
         flat = [p for p in subject.model.parameters() if p.dim() == 1]
         self.gains = gains_in(subject)
         biases = [p for p in flat if all(p is not gain for gain in self.gains)]
-        blocked = self.wiring.cross_attentions_but()
+        self.biases = biases
         with zeroed(biases):
-            self.before = self.wiring.run(self.wiring.replay())
+            self.before = wiring.run(wiring.replay())
             self.doubled = [self.run_with(gain) for gain in self.gains]
-            without_source = self.wiring.run(self.wiring.replay(blocked))[1]
-            self.of_encoder = [
-                torch.equal(self.run_with(gain, blocked)[1], without_source) for gain in self.gains
-            ]
 
     def run_with(
         self, gain: nn.Parameter, blocked: tuple[Part, ...] = ()
@@ -168,6 +164,13 @@ class Gains:
         finally:
             with torch.no_grad():
                 gain.div_(2)
+
+    def is_of_encoder(self, gain: nn.Parameter) -> bool:
+        """Whether it changes nothing where cross-attention lets nothing pass."""
+        blocked = self.wiring.cross_attentions_but()
+        with zeroed(self.biases):
+            without_source = self.wiring.run(self.wiring.replay(blocked))[1]
+            return torch.equal(self.run_with(gain, blocked)[1], without_source)
 
     def of_scores(self, events: tuple[int, ...]) -> list[float | None]:
         """By what each gain multiplies the scores of a part; nothing if it does more to them."""
@@ -203,11 +206,12 @@ def stacks_end_with_norms(wiring: Wiring) -> Result:
         return not_checked(NO_GAINS)
     cross = wiring.part(CROSS_ATTENTION, 1)
     missing = []
-    slopes = gains.of_scores(cross.events) if cross else []
-    of_keys = [slope for slope, own in zip(slopes, gains.of_encoder, strict=False) if own]
     is_separate = not self_attention_without_source(wiring).expected
-    if cross and 2.0 not in of_keys and is_separate:
-        missing.append("the encoder's output")
+    if cross and is_separate:
+        slopes = gains.of_scores(cross.events)
+        doubling = [gain for gain, slope in zip(gains.gains, slopes, strict=True) if slope == 2.0]
+        if not any(gains.is_of_encoder(gain) for gain in doubling):
+            missing.append("the encoder's output")
     if 2.0 not in gains.of_logits():
         missing.append("the decoder's")
     if not missing:

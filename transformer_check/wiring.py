@@ -149,23 +149,30 @@ class Wiring:
             names.add(LOGITS)
         return frozenset(names)
 
+    @lru_cache(maxsize=None)  # noqa: B019
+    def with_other_words(
+        self, of_source: bool, blocked: tuple[Part, ...]
+    ) -> tuple[list[Event], Tensor]:
+        """As :meth:`baseline`, with other words in the source or in the target."""
+        source, target = self.source, self.target
+        if of_source:
+            self.source = self.subject.words(1, source.size(1), seed=14)
+        else:
+            self.target = self.subject.words(1, target.size(1), seed=14)
+        try:
+            return self.run(self.replay(blocked))
+        finally:
+            self.source, self.target = source, target
+
     def passes_input(self, part: Part) -> bool:
         """Whether other words change anything behind a part that gives always the same.
 
         They do if the part's input is added to that.
         """
         is_attention = self.events[part.events[0]].is_softmax
-        replay = self.replay((part,) if is_attention else ())
-        before, logits_before = self.run(replay)
-        source, target = self.source, self.target
-        if part.kind in ENCODER:
-            self.source = self.subject.words(1, source.size(1), seed=14)
-        else:
-            self.target = self.subject.words(1, target.size(1), seed=14)
-        try:
-            after, logits = self.run(replay)
-        finally:
-            self.source, self.target = source, target
+        blocked = (part,) if is_attention else ()
+        before, logits_before = self.baseline(blocked)
+        after, logits = self.with_other_words(part.kind in ENCODER, blocked)
         if part.kind not in ENCODER:
             return difference(logits_before, logits) > ARRIVED
         cross = self.part(CROSS_ATTENTION, self.subject.config.layers)
