@@ -34,3 +34,21 @@ def test_what_is_made_from_training_pairs_keeps_both_sides_together():
     assert any(english.islower() for english, _ in more)
     for english, german in more:
         assert german.count("mag das") == english.lower().count("likes the")
+
+
+def test_what_is_made_up_is_the_same_on_both_sides():
+    made = split.copies(2000, [], NAMES, random.Random(1))
+    assert made == split.copies(2000, [], NAMES, random.Random(1))
+    frames = [pair for _, pairs in split.KINDS for pair in pairs]
+    assert all(side.count("{}") == 1 for pair in frames for side in pair)
+    alone = [pair for pair in made if " " not in pair[0]]
+    assert any("@" in english for english, _ in alone)
+    assert all(english == german for english, german in alone)
+
+
+def test_what_is_made_up_has_no_twin_that_is_held_out():
+    held_out = [("Where is Tom?", "Wo steckt Tom?"), ("It's half past twelve.", "Um 12:30 Uhr!")]
+    made = split.copies(2000, held_out, NAMES, random.Random(1))
+    assert any(english.startswith("Is this") for english, _ in made)
+    assert not any(english.startswith("Where is") for english, _ in made)
+    assert not any(german.startswith("Um ") for _, german in made)
