@@ -34,13 +34,13 @@ SEED = 1
 WORD = re.compile(r"\w+")
 #: per hundred training pairs, how many have something that the translation copies
 COPIES = 4
-FIRST_NAMES = """
+FIRST_NAMES = """\
 Anna Ben Clara David Elena Felix Greta Hannah Igor Jonas Karim Laura Marta Nina Omar Paul Rosa Sofia
 Theo Vera Walter Yusuf Zoe Alice Bob Carol Daniel Eva Frank Helen Jane Kevin
-""".split()
-SYLLABLES = """
+"""
+SYLLABLES = """\
 ba bel cor da dan el fi gar ha jo ka kel la lin ma mor na nor ol pe ra rin sa ta tor vi wen
-""".split()
+"""
 ENDINGS = ("com", "de", "org", "net", "eu")
 #: of the English, then the German lines that models/tatoeba_en_de was trained on: those of the
 #: file of 2018-05-13 less 3,000 pairs that were set aside
@@ -152,12 +152,12 @@ def as_typed(pairs: list[Pair], generator: random.Random) -> list[Pair]:
 
 def invented_word(generator: random.Random) -> str:
     """A word of two or three syllables, in lower case."""
-    return "".join(generator.choices(SYLLABLES, k=generator.choice((2, 3))))
+    return "".join(generator.choices(SYLLABLES.split(), k=generator.choice((2, 3))))
 
 
 def name(generator: random.Random) -> str:
     """A first name, a name that nobody has, or one of each."""
-    first, invented = generator.choice(FIRST_NAMES), invented_word(generator).title()
+    first, invented = generator.choice(FIRST_NAMES.split()), invented_word(generator).title()
     return generator.choice((first, invented, f"{first} {invented}"))
 
 
@@ -178,7 +178,7 @@ def time(generator: random.Random) -> str:
 
 def address(generator: random.Random) -> str:
     """An e-mail address."""
-    first = generator.choice(FIRST_NAMES).lower()
+    first = generator.choice(FIRST_NAMES.split()).lower()
     user = generator.choice(
         (first, f"{first}.{invented_word(generator)}", invented_word(generator))
     )

@@ -80,6 +80,14 @@ def test_rare_letters_do_not_crowd_out_words(tmp_path):
     assert 0 < len(set(many) & set(known)) <= 70
 
 
+def test_no_piece_has_two_digits_if_they_are_to_stay_apart(tmp_path):
+    write_lines(tmp_path / "years", [f"in {n % 7 + 2010} we met" for n in range(500)])
+    pieces.learn([tmp_path / "years"], tmp_path / "model", 400, split_digits=True)
+    assert pieces.splitter(tmp_path / "model")("in 2010").split()[-4:] == ["2", "0", "1", "0"]
+    pieces.learn([tmp_path / "years"], tmp_path / "model", 400)
+    assert pieces.splitter(tmp_path / "model")("in 2010").split()[-4:] != ["2", "0", "1", "0"]
+
+
 def test_too_few_pieces_for_the_letters_are_refused(tmp_path):
     write_lines(tmp_path / "t", ["one two"])
     with pytest.raises(UserError, match="--bpe 250"):

@@ -55,6 +55,17 @@ def test_bpe_is_undone_exactly(splitter, words):
     assert bpe.undo(bpe.escaped_symbols(splitter(line))) == line
 
 
+def test_no_merge_has_a_digit_if_they_are_to_stay_apart(tmp_path):
+    """And the letters beside them are merged as in other words."""
+    text.write_lines(tmp_path / "text", ["in 2010 and 2010 the 20th and the 3rd U2 song"] * 5)
+    bpe.learn([tmp_path / "text"], tmp_path / "codes", 50, split_digits=True)
+    split = bpe.splitter(tmp_path / "codes")
+    assert split("in 2010 the 20th") == "in 2@@ 0@@ 1@@ 0 the 2@@ 0@@ th"
+    assert bpe.undo(split("in 2010 the 20th U2")) == "in 2010 the 20th U2"
+    bpe.learn([tmp_path / "text"], tmp_path / "codes", 50)
+    assert bpe.splitter(tmp_path / "codes")("2010") == "2010"
+
+
 def test_moses_tokens_and_back():
     sentence = 'Am 3. März 1987 kostete das Buch "Faust" 3,50 €, sagte Anna.'
     tokens = text_recipe.moses_tokeniser("de")(sentence)

@@ -74,6 +74,7 @@ class Options(Checked):
         help="merges of the joint BPE; with sentencepiece, the number of pieces",
         least=1,
     )
+    split_digits: bool = option(False, "no subword has two digits: 2010 becomes 2 0 1 0")
     bpe_dropout: float | None = option(
         metavar="P",
         help="split the training text with each merge left out with this probability (0.1 in "

@@ -68,21 +68,35 @@ def most_frequent(words: Counter[str], most: int) -> Counter[str]:
     return Counter({word: count for word, count in words.items() if word in frequent})
 
 
+def between_digits(words: Counter[str]) -> Counter[str]:
+    """The parts of words that are left without their digits, with their counts."""
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for part in re.split(r"\d", word):
+            parts[part] += count
+    del parts[""]
+    return parts
+
+
 def learn(
     sources: Sequence[Path],
     codes: Path,
     size: int,
     types: bool = False,
     workers: int = 1,
+    split_digits: bool = False,
 ) -> None:
     """Learn codes with ``size`` merges on the words of all ``sources`` together.
 
     With ``types``, ``size`` counts merges and single characters together, so it is roughly the
     size of the dictionary. Learning from word counts gives the same codes as the running text in a
-    fraction of the memory.
+    fraction of the memory. With ``split_digits`` no merge has a digit, so that whoever applies the
+    codes leaves digits one by one.
     """
     with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
+    if split_digits:
+        words = between_digits(words)
     if max(map(len, words), default=0) < 2:
         raise UserError(
             f"--bpe: no word of {' and '.join(map(str, sources))} has two letters to merge: give "

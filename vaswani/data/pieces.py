@@ -34,11 +34,12 @@ def learn(
     model: Path,
     size: int,
     progress: Callable[[int], object] = lambda _: None,
+    split_digits: bool = False,
 ) -> None:
     """Learn a model of ``size`` pieces, or as many as there are, from all ``sources`` together.
 
     The size is that of fairseq's dictionary: it includes 4 symbols and 256 bytes. ``progress(1)``
-    is called for every line read.
+    is called for every line read. With ``split_digits`` no piece has two digits.
 
     Raises:
         UserError: ``size`` leaves no room for the characters.
@@ -59,6 +60,7 @@ def learn(
             model_type="unigram",
             character_coverage=coverage(letters, (size - BYTES - len(SYMBOLS)) // 2),
             byte_fallback=True,
+            split_digits=split_digits,
             hard_vocab_limit=False,
             num_threads=1,
             minloglevel=2,

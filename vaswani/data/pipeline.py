@@ -114,8 +114,9 @@ class Stage(NamedTuple):
 
 def stages_of(job: Job) -> list[Stage]:
     """The stages of a job, in order."""
-    # not in the key of text without it, which earlier versions have made
+    # not in the key of text without them, which earlier versions have made
     dropout = ("bpe_dropout", "copies") if job.recipe.bpe_dropout is not None else ()
+    digits = ("split_digits",) if job.recipe.split_digits else ()
     return [
         *([Stage("raw", make_raw, ())] if job.parts else []),
         Stage("text", make_text, ("normalise", "valid_every", "limit", "trees", "keep_tags")),
@@ -127,7 +128,7 @@ def stages_of(job: Job) -> list[Stage]:
         Stage(
             job.learned.name,
             make_codes,
-            ("bpe", "bpe_counts", "codes_sha256", "trees", "subword"),
+            ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *digits),
         ),
         Stage("bpe", make_bpe, ("limits", "trees", "subword", *dropout)),
         Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
@@ -287,11 +288,11 @@ def make_codes(job: Job, out: Path) -> Table:
     if recipe.subword == SENTENCEPIECE:
         if not shared:
             with stage_bar("learn pieces", None, "lines") as bar:
-                pieces.learn(sources, out, recipe.bpe, bar.update)
+                pieces.learn(sources, out, recipe.bpe, bar.update, recipe.split_digits)
         return {"pieces, with bytes and symbols": pieces.load(out).get_piece_size()}
     types = recipe.bpe_counts == "types"
     if not shared:
-        bpe.learn(sources, out, recipe.bpe, types, job.workers)
+        bpe.learn(sources, out, recipe.bpe, types, job.workers, recipe.split_digits)
     merges = text.count_lines(out) - 1
     fewer = not shared and not types and merges < recipe.bpe
     why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""

@@ -55,6 +55,8 @@ class Recipe:
     bpe: int = 10000
     #: what ``bpe`` counts: merges, or types (single characters and merges together)
     bpe_counts: str = "merges"
+    #: no subword holds two digits: 2010 is 2@@ 0@@ 1@@ 0, as any other year
+    split_digits: bool = False
     #: probability with which each merge of the training text's subwords is left out (BPE-dropout,
     #: Provilkov et al., 2020, arXiv:1910.13267)
     bpe_dropout: float | None = None

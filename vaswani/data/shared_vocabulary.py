@@ -41,10 +41,11 @@ class SharedVocabulary:
             UserError: the arguments contradict it, or name no text.
         """
         before = self.recipe
-        if own.get("bpe") or own.get("subword") not in (None, before.subword):
+        learned = own.get("bpe") or own.get("split_digits")
+        if learned or own.get("subword") not in (None, before.subword):
             raise UserError(
-                f"--bpe and --subword exclude --like {name}: its text was split by "
-                f"{before.subword}, with the codes in {self.folder}"
+                f"--bpe, --split-digits and --subword exclude --like {name}: its text was split "
+                f"by {before.subword}, with the codes in {self.folder}"
             )
         of_the_text = dict.fromkeys(
             [
