@@ -37,6 +37,7 @@ def prepare(capsys, *more):
     [
         (["--limit", "20"], STAGES),
         (["--bpe", "20"], STAGES[2:]),
+        (["--split-digits"], STAGES[2:]),
         (["--workers", "2"], []),
         (["--from", "bpe"], STAGES[3:]),
     ],
