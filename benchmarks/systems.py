@@ -37,7 +37,7 @@ KEEPS_MEMORY = {
     "glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 }
 """glibc keeps freed memory, in huge pages where Linux offers them: our task asks for the former by
-itself (``fast/malloc.py`` of the plugin), fairseq's trains faster with it too."""
+itself (``vaswani_transformer/fast/malloc.py``), fairseq's trains faster with it too."""
 
 TRAINED: dict[str, dict[str, Any]] = {
     "fairseq": {"flags": THEIRS},
@@ -48,7 +48,8 @@ TRAINED: dict[str, dict[str, Any]] = {
     "ours, bf16": {"flags": [*OURS, "--precision", "bf16"]},
     f"ours, bf16{TUNED}": {"flags": [*OURS, "--precision", "bf16"], "environment": KEEPS_MEMORY},
 }
-"""Name of a system → how it is trained. The others are compared with fairseq's, both ways.
+"""Name of a system → how it is trained. The others are compared with fairseq's as it comes, and
+with fairseq's tuned.
 
 Newer versions of torch choose cuDNN for attention in half precision on some GPUs, and cuDNN makes a
 plan for each new shape: fairseq's model, whose batches nearly all have different ones, then takes

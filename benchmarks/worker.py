@@ -46,7 +46,7 @@ class Worker:
     Args:
         make: called there, with ``options``, to make the object; must be importable by name
         environment: variables of that process, set before torch is imported
-        wait: until the object is made; else the first :meth:`answer` tells
+        wait: until the object is made; else the first :meth:`answer` says that it is
     """
 
     def __init__(
@@ -111,21 +111,21 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
 def serve(pipe: Any, make: Callable[..., Any], options: dict[str, Any]) -> None:
     """The process's loop: make the object, then answer until the parent hangs up."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    system: Any | None = None
-    method, arguments = "", ()
+    try:
+        system = make(**options)
+    except Exception:
+        pipe.send((traceback.format_exc(), None))
+        return
+    pipe.send((None, None))
     while True:
-        try:
-            if system is None:
-                system = make(**options)
-                pipe.send((None, None))
-            else:
-                pipe.send((None, getattr(system, method)(*arguments)))
-        except Exception:
-            pipe.send((traceback.format_exc(), None))
         try:
             method, arguments = pipe.recv()
         except EOFError:
             return
+        try:
+            pipe.send((None, getattr(system, method)(*arguments)))
+        except Exception:
+            pipe.send((traceback.format_exc(), None))
 
 
 def log_progress(text: str) -> None:

@@ -40,7 +40,7 @@ SIGNIFICANCE = "two-sided, approximate randomisation"
 
 
 class SystemsExperiment(FairseqExperiment):
-    """Systems, variations of one or the same one in several recipes, on one text."""
+    """Systems, or variations of one, or one in several recipes, on one text."""
 
     def measure(self, run: Path) -> dict[str, Any]:
         """Scores, accuracy on the demo's text, and what the training cost."""

@@ -1,4 +1,7 @@
-"""Checks of Figure 1's arrows, which need only ``build`` and ``logits`` (3.1, 3.2.3, 3.3, 3.5)."""
+"""Checks of Figure 1's arrows (3.1, 3.2.3, 3.3, 3.5).
+
+They need ``build`` and ``logits``; the last two also the layers and embeddings.
+"""
 
 import torch
 
@@ -94,13 +97,13 @@ def ffn_reads_attention(wiring: Wiring) -> Result:
 
 @check_of_wiring("3.1", "each sub-layer's input is added to what it gives")
 def residual_connections(wiring: Wiring) -> Result:
-    """Other words change what is behind a sub-layer that gives always the same."""
+    """Other words change what is behind a sub-layer that always gives the same."""
     missing = [part.name for part in wiring.parts if not wiring.passes_input(part)]
     if not missing:
         return Result()
     return Result(
         DIFFERS,
-        "something else behind a sub-layer for other words, though it gives always the same",
+        "something else behind a sub-layer for other words, though it always gives the same",
         f"the same behind {', '.join(missing)}",
         "A residual connection is missing: signals and gradients go through every sub-layer.",
     )
@@ -205,7 +208,7 @@ def self_attention_without_source(wiring: Wiring) -> Result:
 
 @check_of_wiring("3.5", "the order of the target matters")
 def order_of_target(wiring: Wiring) -> Result:
-    """The last word's score for an earlier one is another where that one stands elsewhere."""
+    """The last word's score for an earlier word changes when that word changes its place."""
     first = wiring.part(SELF_ATTENTION, 1)
     swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]

@@ -15,13 +15,13 @@ from .subject import Subject, zeroed
 from .trace import traced
 
 SOURCE, TARGET = 29, 24
-"""lengths, if the model takes them: a mask that shows a window of fewer words is seen"""
+"""Lengths, of a model that takes so many: a mask that shows fewer words at once is noticed."""
 ONES = torch.ones(1, 1)
 EARLIER = "a target word sees itself and all words before it"
 
 
 class Masks:
-    """The least and the greatest weight of each query for each key, over layers and heads.
+    """The least weight of each query for each key, over layers and heads.
 
     Nothing for a kind of attention whose softmaxes were not seen.
     """
@@ -104,7 +104,7 @@ def why_hidden(hidden: Tensor) -> str:
     length = hidden.size(0)
     first_only = hidden.clone()
     first_only[:, 0] = False
-    if bool(hidden.diagonal().all()) or bool(hidden.diagonal()[1:].all()):
+    if bool(hidden.diagonal()[1:].all()):
         return "A word does not see itself: the mask is shifted by one."
     if hidden[-1, -1] and int(hidden.sum()) == 1:
         return (

@@ -153,7 +153,7 @@ class Subject:
             raise AdapterError(
                 f"{function}({shapes}) raised {type(error).__name__}{place}: {error}", function
             ) from error
-        check_modes(function, has_gradients)
+        restore_modes(function, has_gradients)
         return result
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
@@ -218,8 +218,8 @@ class Subject:
         return nn.functional.pad(ids, (0, pads), value=self.config.pad)
 
 
-def check_modes(who: str, has_gradients: bool = True) -> None:
-    """Torch is as it was; else it is made so, and an error says who changed it."""
+def restore_modes(who: str, has_gradients: bool = True) -> None:
+    """Put torch's modes back as they were; AdapterError names who changed one."""
     kind = torch.get_default_dtype()
     if kind != torch.float32:
         torch.set_default_dtype(torch.float32)
@@ -227,7 +227,8 @@ def check_modes(who: str, has_gradients: bool = True) -> None:
         raise AdapterError(message, who)
     if torch.is_grad_enabled() != has_gradients:
         torch.set_grad_enabled(has_gradients)
-        raise AdapterError(f"{who} switched gradients off for good: expected them on", who)
+        before, now = ("on", "off") if has_gradients else ("off", "on")
+        raise AdapterError(f"{who} switched gradients {now} for good: expected them {before}", who)
 
 
 def shown(value: Any) -> str:
@@ -281,5 +282,5 @@ def load(path: Path) -> Any:
         os.chdir(folder)
         if str(place.parent) in sys.path:
             sys.path.remove(str(place.parent))
-    check_modes(str(path))
+    restore_modes(str(path))
     return module

@@ -145,7 +145,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Equation 1 in every head, then W^O: [B, H, T, K], [B, H, S, K], [B, H, S, V] → [B, T, D].
 
-        In incremental decoding the queries are those of the last T of S positions.
+        In incremental decoding, self-attention's queries are those of the last T of S positions.
         """
         rate = self.dropout.p if self.dropout.training else 0.0
         heads, own_weights = attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]

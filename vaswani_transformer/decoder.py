@@ -133,5 +133,8 @@ class Decoder(nn.Module):
         return self.final_norm(x), weights
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """[..., D] → logits [..., V]; the only way to them, in training and in every search."""
+        """[..., D] → logits [..., V]: the only way to them in every search.
+
+        In training fairseq's criterion multiplies by the same matrix itself, within the loss.
+        """
         return self.output_projection(features)

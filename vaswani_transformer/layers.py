@@ -129,7 +129,7 @@ class DecoderLayer(nn.Module):
         cross_weights: Weights = None,
     ) -> Tensor:
         """Args:
-            x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
+            x: [B, T, D]; in incremental decoding the new positions only
             mask: hides positions of the target; None with ``is_causal`` or for one position
             memory: the encoder's output [B, S, D]
             memory_mask: hides padding: [B, 1, 1, S]

@@ -39,6 +39,7 @@ from experiments.recall.systems import FIRST, KEYS, RATES, SYSTEMS
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
 from vaswani.common.environment import environment
+from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.experiment.run_record import STATISTICS
 
@@ -110,7 +111,7 @@ def rate_at(update: int, peak: float) -> float:
 
 
 def correct_names(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, int]]:
-    """For each k, how many of the names are the likeliest, and of how many."""
+    """For each k, how many names the model finds likeliest where they are right, of how many."""
     counts: dict[int, tuple[int, int]] = {}
     model.eval()
     with torch.no_grad():
@@ -178,10 +179,32 @@ def figures_of(name: str, rate: float, seed: int) -> dict[str, Any]:
     return read_json(run_of(name, rate, seed) / "result.json")
 
 
+def settings_of(name: str) -> dict[str, Any]:
+    """What every training of a system has in common, as its result keeps it."""
+    parameters = sum(p.numel() for p in SYSTEMS[name].build().parameters())
+    return {"parameters": parameters, "most updates": UPDATES, "batch": TOKENS, "warmup": WARMUP}
+
+
+def refuse_other_settings(figures: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise UserError for a result of other settings; early results name the parameters alone."""
+    for setting, value in settings.items():
+        trained_with = figures.get(setting, value)
+        if trained_with != value:
+            raise UserError(
+                f"{figures['run']} was trained with {setting} {trained_with:,}, not {value:,}: "
+                "rename or remove this folder to have it trained again, or undo the change"
+            )
+
+
 def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """A training's figures; what was trained before is not trained again."""
+    """A training's figures; what was trained before is not trained again.
+
+    Raises:
+        UserError: it was trained with other settings.
+    """
     figures = figures_of(name, rate, seed)
     if figures:
+        refuse_other_settings(figures, settings_of(name))
         return figures
     torch.set_num_threads(1)
     system = SYSTEMS[name]
@@ -202,7 +225,7 @@ def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
         "run": str(run),
         "rate": rate,
         "seed": seed,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        **settings_of(name),
         "floats": {k: system.floats(k) for k in ASKED},
         "updates": curve[-1]["update"],
         "seconds": time.perf_counter() - begun,

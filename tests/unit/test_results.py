@@ -22,6 +22,7 @@ from experiments.recall import systems
 from experiments.system_tables import PARAMETERS, SystemsExperiment
 from experiments.table3.experiment import contrast_table
 from tests.files import write
+from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.scoring import report
 from vaswani.scoring.score_input import ScoreInput, read_aligned
@@ -219,6 +220,20 @@ def test_keys_double_up_to_all(monkeypatch: Any) -> None:
     assert [line["keys"] for line in lines] == [4, 4, 8, 8, 16, 16, 32, 32, 64, 64, 64]
     sources, _ = recall.sentences(9, 4, torch.Generator().manual_seed(1), types=4)
     assert sources[:, ::2].max() < systems.FIRST + 4
+
+
+def test_a_result_of_recall_is_taken_only_if_its_settings_are_asked_for(monkeypatch, tmp_path):
+    """A changed size would otherwise be reported with the figures of the size before."""
+    monkeypatch.setattr(recall, "RUNS", tmp_path)
+    run = recall.run_of("LSTM", 0.001, 1)
+    run.mkdir()
+    parameters = recall.settings_of("LSTM")["parameters"]
+    figures = {"run": str(run), "parameters": parameters}
+    (run / "result.json").write_text(json.dumps(figures))
+    assert recall.train_or_load("LSTM", 0.001, 1) == figures
+    (run / "result.json").write_text(json.dumps({**figures, "parameters": parameters - 1}))
+    with pytest.raises(UserError, match="was trained with parameters .* rename or remove"):
+        recall.train_or_load("LSTM", 0.001, 1)
 
 
 @pytest.mark.parametrize("name", systems.SYSTEMS)

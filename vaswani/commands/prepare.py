@@ -49,7 +49,7 @@ STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Checked):
-    """A name, or the six options for one's own text; and how to process it."""
+    """A name, or the files and languages of one's own text; and how to process it."""
 
     name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
     text: str | None = option(metavar="FOLDER", help="where the recipe's text files are")
@@ -83,7 +83,7 @@ class Options(Checked):
     )
     copies: int | None = option(
         metavar="K",
-        help="with --bpe-dropout: the training text K times, each time split otherwise",
+        help="with --bpe-dropout: the training text K times, each split differently",
         least=1,
     )
     max_words: int | None = option(metavar="N", help="leave out longer pairs", least=1)

@@ -94,13 +94,13 @@ class Recipe:
     @property
     def text(self) -> TextRecipe:
         """How its text is processed, line by line."""
-        raw = self.tokenised or self.subword == SENTENCEPIECE
+        without_moses = self.tokenised or self.subword == SENTENCEPIECE
         return TextRecipe(
             self.source_lang,
             self.target_lang,
             normalise=self.normalise,
             straight_apostrophes=self.straight_test_apostrophes,
-            tokeniser="none" if raw else "moses",
+            tokeniser="none" if without_moses else "moses",
             split_hyphens=self.split_hyphens,
             bpe=self.subword,
         )

@@ -59,7 +59,7 @@ class TextRecipe:
     normalise: Literal["none", "train", "all"] = "none"
     #: ’ becomes ' before tokenisation
     straight_apostrophes: bool = False
-    #: "moses", or "none": the text is already tokenised
+    #: "moses", or "none": another program did it, or SentencePiece takes raw text
     tokeniser: Literal["moses", "none"] = "moses"
     #: Moses' ``-a``: "well-known" becomes well @-@ known
     split_hyphens: bool = False

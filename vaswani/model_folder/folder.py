@@ -100,7 +100,8 @@ class ModelFolder:
         table = dict(self.config["generation"])
         if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
             raise UserError(
-                f"{self.path}: generation.no_repeat_ngram_size is not supported: make it 0"
+                f"{self.path}: generation.no_repeat_ngram_size is not supported: pack the model "
+                "again without it"
             )
         return read_section(TranslationOptions, table, f"{self.path}: generation")
 

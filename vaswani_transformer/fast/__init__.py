@@ -3,7 +3,8 @@ and adds no parameter:
 
     linear.py        FastLinear: products by the library that is quicker on this processor
     dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
-    attention.py     FastSelfAttention, FastCrossAttention: torch's fused kernels
+    attention.py     FastSelfAttention, FastCrossAttention: torch's fused kernels; FastEncoder: no
+                     mask where nothing is padded
     chunked_loss.py  the loss of loss.py, from features instead of logits
     compiled_loss.py the same by torch.compile, on a GPU
     malloc.py        the allocator's defaults; no result changes
