@@ -69,6 +69,7 @@ PAGES = {
         "systems",
         "equal updates",
         "everyday",
+        "since 2017",
         "neighbours",
         "table 3, Multi30k",
         "parsing",
@@ -192,16 +193,21 @@ def equal_updates() -> str:
     return markdown(columns, rows)
 
 
-def everyday() -> str:
-    """Systems on everyday sentences, at equal updates and at equal time."""
-    whole = record("everyday")
+def everyday(name: str, systems: Sequence[str]) -> str:
+    """Systems on everyday sentences, at equal updates and at equal time.
+
+    Args:
+        name: of the record
+        systems: some of its rows
+    """
+    whole = record(name)
     columns = ["system", OUTSIDE, "BLEU", "minus ours", "validation, bits"]
     columns += [f"after {whole['equal_seconds'] / 60:.0f} CPU minutes", "CPU minutes"]
     rows = []
-    for name in EVERYDAY:
-        row = whole["rows"][name]
+    for system in systems:
+        row = whole["rows"][system]
         bleu = mean_text(list(by_seed(row, "bleu").values()))
-        cells = [name, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, name, "bleu")]
+        cells = [system, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, system, "bleu")]
         cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
         cells.append(bits_at_equal_time(row))
         cells.append(f"{mean_of(row, 'processor_seconds') / 60:.0f}")
@@ -234,7 +240,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "small": small,
     "systems": systems,
     "equal updates": equal_updates,
-    "everyday": everyday,
+    "everyday": lambda: everyday("everyday", EVERYDAY),
+    "since 2017": lambda: everyday("since 2017", list(record("since 2017")["rows"])),
     "neighbours": lambda: lines_of(neighbours_table(record("neighbours"), list(NEIGHBOURS))),
     "table 3, Multi30k": lambda: lines_of(contrast_table(record("table 3, Multi30k"))),
     "parsing": parsing,
