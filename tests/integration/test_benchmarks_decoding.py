@@ -1,10 +1,13 @@
 """What `make bench` and `make gpu-check` measure decoding with."""
 
+import pytest
+
 from benchmarks import decode
 
 ONE_PROCESS = decode.Configuration(threads=1, workers=1)
 
 
+@pytest.mark.slow
 def test_our_search_with_fairseqs_weights_finds_what_fairseqs_finds(tiny_data_bin, tmp_path):
     """Also: a checkpoint to decode can be made from a data-bin alone."""
     checkpoint = decode.train_checkpoint(tmp_path, str(tiny_data_bin), "cpu", 1, "trial", 2)

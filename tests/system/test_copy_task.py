@@ -47,7 +47,7 @@ def copies(tmp_path_factory) -> Path:
 
 def test_copying_is_learned(copies, tmp_path):
     """All rows are right from update 180 on."""
-    options = ["--warmup-updates", "100", "--lr-factor", "0.6", "--max-update", "250"]
+    options = ["--warmup-updates", "100", "--lr-factor", "0.6", "--max-update", "210"]
     options += ["--max-tokens", "1500", "--no-epoch-checkpoints", "--disable-validation"]
     stock.train(copies, tmp_path, *options, model=SMALL)
     lines = stock.generate(copies, tmp_path / "checkpoint_last.pt", *SEARCH)
