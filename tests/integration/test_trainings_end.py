@@ -170,7 +170,14 @@ def swap_first_words(path: Path) -> None:
     path.write_bytes(text[2:4] + text[:2] + text[4:])
 
 
-@pytest.mark.parametrize("reset", ["reset_dataloader", "reset_lr_scheduler", "reset_meters"])
+@pytest.mark.parametrize(
+    "reset",
+    [
+        "reset_dataloader",
+        pytest.param("reset_lr_scheduler", marks=pytest.mark.slow),
+        pytest.param("reset_meters", marks=pytest.mark.slow),
+    ],
+)
 def test_a_reset_is_done_once_however_often_the_command_is_stopped(own_run, cli, reset):
     """6 updates before; stopped twice after it, the run ends as if it had not been stopped."""
     shutil.copytree(RUN, "runs/unbroken")
