@@ -2,7 +2,8 @@
 
 The layer's parameters are told apart by their shape. What has d_ff rows or columns is the
 feed-forward network's; gains of norms are the parameters that are all one, as they are in a new
-model. With the others set to zero a sub-layer gives zero, and what is left is a formula.
+model; the rest is attention's. With all but gains set to zero a sub-layer gives zero, and what is
+left is a formula.
 
 Shape letters: B batch, L length, S source, D d_model.
 """
@@ -54,7 +55,7 @@ class Layer:
         self.gains = [p for p in own if p.dim() == 1 and bool((p == 1).all())]
         self.ffn = [p for p in own if subject.config.d_ff in p.shape]
         named = {id(p) for p in (*self.gains, *self.ffn)}
-        self.others = [p for p in own if id(p) not in named]
+        self.attention = [p for p in own if id(p) not in named]
 
     def arguments(self, x: Tensor) -> tuple[Tensor, ...]:
         """What the function gets after the model."""
@@ -78,28 +79,28 @@ class Layer:
 
     def bare(self, x: Tensor) -> Tensor:
         """With sub-layers that give zero."""
-        with zeroed([*self.others, *self.ffn]), torch.no_grad():
+        with zeroed([*self.attention, *self.ffn]), torch.no_grad():
             return self(x)
 
     def with_bias(self, x: Tensor, bias: nn.Parameter, values: Tensor) -> Tensor:
         """With sub-layers that give zero, but for one bias."""
-        with zeroed([*self.others, *self.ffn]), torch.no_grad():
+        with zeroed([*self.attention, *self.ffn]), torch.no_grad():
             bias.copy_(values)
             return self(x)
 
     def with_ffn(self, x: Tensor) -> Tensor:
         """With attention that gives zero, and without the last bias."""
-        with zeroed(self.others), torch.no_grad():
+        with zeroed(self.attention), torch.no_grad():
             return self(x)
 
     def biases(self) -> list[nn.Parameter]:
         """Those of d_model numbers."""
         width = self.subject.config.d_model
-        return [p for p in (*self.others, *self.ffn) if p.shape == (width,)]
+        return [p for p in (*self.attention, *self.ffn) if p.shape == (width,)]
 
     def trace(self, x: Tensor) -> Trace:
         """Of a run without biases."""
-        biases = [p for p in (*self.others, *self.ffn) if p.dim() == 1]
+        biases = [p for p in (*self.attention, *self.ffn) if p.dim() == 1]
         with zeroed(biases), traced() as trace:
             self(x)
         return trace

@@ -42,7 +42,7 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
         memory: by what to multiply the memory
         weights: what softmaxes are to give
     """
-    flat = [p for p in layer.others if p.dim() == 1]
+    flat = [p for p in layer.attention if p.dim() == 1]
     with zeroed([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
         with traced(replay=weights):
             once = layer(layer.x)
@@ -132,7 +132,7 @@ def attention_widths(layer: Layer) -> Result:
     c = layer.subject.config
     if sum(p.dim() > 1 for p in layer.ffn) != 2:
         return not_checked("the feed-forward network's matrices cannot be told from attention's")
-    seen = sum(p.numel() for p in layer.others if p.dim() > 1)
+    seen = sum(p.numel() for p in layer.attention if p.dim() > 1)
     d_k, d_v = c.widths()
     expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
     if seen == expected:
@@ -157,11 +157,11 @@ def ffn_width(layer: Layer) -> Result:
         return Result()
     if len(matrices) > 2 and config.d_ff % config.d_model == 0:
         return not_checked("other matrices are as wide as d_ff: give CONFIG another size")
-    others = [list(p.shape) for p in (*layer.ffn, *layer.others) if p.dim() > 1]
+    shapes = [list(p.shape) for p in (*layer.ffn, *layer.attention) if p.dim() > 1]
     return Result(
         DIFFERS,
         f"two matrices between {config.d_model} and {config.d_ff} numbers",
-        f"{len(matrices)}; the layer's matrices are {', '.join(map(str, others))}",
+        f"{len(matrices)}; the layer's matrices are {', '.join(map(str, shapes))}",
         "It is not the network of equation 2, or build does not use config.d_ff.",
     )
 

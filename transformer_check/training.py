@@ -289,7 +289,7 @@ class TrainingLoss:
                 raise AdapterError("training_loss returned NaN or infinity", "training_loss")
             self.seen = float(seen)
             self.shifted = self.expected(subject, previous, target)
-            self.others = {
+            self.unshifted = {
                 "the target itself": self.expected(subject, target, target),
                 "words that are to be repeated": self.expected(subject, previous, previous),
             }
@@ -312,7 +312,7 @@ class TrainingLoss:
 def shifted(subject: Subject) -> Result:
     """``training_loss`` is ``loss`` of the logits of start and target against the target."""
     loss = TrainingLoss(subject)
-    seen = [n for n, value in loss.others.items() if abs(value - loss.seen) < 1e-3 * abs(value)]
+    seen = [n for n, value in loss.unshifted.items() if abs(value - loss.seen) < 1e-3 * abs(value)]
     if abs(loss.shifted - loss.seen) < 1e-3 * abs(loss.shifted):
         return Result()
     if not seen and loss.ratio() is not None:
