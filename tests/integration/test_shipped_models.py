@@ -28,9 +28,10 @@ def test_the_shipped_model_is_as_it_was_made():
 def test_the_everyday_model_is_as_it_was_made_and_translates():
     model = MODELS / "tatoeba_en_de"
     assert changed_files(model, SUMS, sums_of(model)) == []
-    assert sum(path.stat().st_size for path in model.iterdir()) < 8.5e6
-    (translation,) = Translator.from_pretrained(model).translate(["Can you help me?"])
-    assert translation.text == "Kannst du mir helfen?"
+    assert sum(path.stat().st_size for path in model.iterdir()) < 20e6
+    sentences = ["Can you help me?", "She has been living in Berlin since 2010."]
+    translations = [one.text for one in Translator.from_pretrained(model).translate(sentences)]
+    assert translations == ["Kannst du mir helfen?", "Sie lebt seit 2010 in Berlin."]
 
 
 def test_the_shipped_page_is_whole_and_of_this_model():
