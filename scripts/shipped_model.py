@@ -1,7 +1,9 @@
 """Packs a trained run into examples/, as float16, and writes what its card says of it.
 
     python scripts/shipped_model.py demo_en_de      `make demo-model`: trains it first if need be
-    python scripts/shipped_model.py tatoeba_en_de   after scripts/tatoeba.sh FOLDER NEWSTEST
+    python scripts/shipped_model.py tatoeba_en_de   of the run that
+                                                    benchmarks/results/nvidia-h100_2026-11-27_tatoeba.md
+                                                    describes, scored as scripts/tatoeba.sh does
 
 Prints how many translations of the test set differ from those in float32; the demo's must not.
 The text of the card is scripts/cards/NAME.md. Paths are relative to the repository's root.

@@ -161,7 +161,7 @@ def small(tmp_path, tiny_data_bin, monkeypatch) -> Path:
 
 def test_every_shipped_experiment_is_complete():
     """Each reads without a complaint, with the paper's optimizer (5.3), loss (5.4), and sizes."""
-    widths = {"base": 512, "big": 1024, "tatoeba": 192}  # Table 3, and models/tatoeba_en_de
+    widths = {"base": 512, "big": 1024, "tatoeba": 192}  # Table 3, and docs/own-text.md's
     for name in SHIPPED:
         config = experiment_config(ROOT / "configs" / f"{name}.yaml")
         assert config.optimizer.adam_betas == "(0.9, 0.98)", name
