@@ -498,7 +498,14 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
+LIKE_THE_STUDENTS = ("A: one head", "B: narrow keys", "C: d_ff", "tiny")
+"""Sizes that test_check_decoder.py tries on another model; here with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=pytest.mark.slow if row in LIKE_THE_STUDENTS else []) for row in ROWS],
+)
 def test_ours_passes_with_every_option_of_table_3(row: str) -> None:
     card = check(ours(), replace(OURS.CONFIG, **ROWS[row]))
     assert not differing(card), card.text()
