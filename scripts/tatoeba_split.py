@@ -1,6 +1,7 @@
 """Splits Tatoeba's English-German pairs so that no test sentence has a twin in training.
 
-    python scripts/tatoeba_split.py FOLDER OUT
+    python scripts/tatoeba_split.py FOLDER OUT             the text of the tutorial and experiments
+    python scripts/tatoeba_split.py FOLDER OUT --copies    that of models/tatoeba_en_de
 
 FOLDER holds deu.txt (from deu-eng.zip of manythings.org/anki), or train.en and train.de, plain or
 .gz.
@@ -14,15 +15,15 @@ and PART.de:
 - `test_random`: pairs drawn at random, as usually done: their twins stay in training
 - `train`: the other pairs, and made from them, so that the model copes with what people type:
   15 % more of two pairs in a row, 10 % more with the English in lower case, half of those and
-  5 % more without the final punctuation; and 4 % more with an invented name, number, year, time or
-  e-mail address that is the same on both sides, alone or in a short sentence
+  5 % more without the final punctuation; with `--copies`, also 4 % more with an invented name,
+  number, year, time or e-mail address that is the same on both sides, alone or in a short sentence
 """
 
+import argparse
 import gzip
 import hashlib
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -289,7 +290,14 @@ def copies(
 
 def main() -> int:
     """Write the parts, and print how many pairs each has."""
-    folder, out = map(Path, sys.argv[1:])
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("folder", type=Path, metavar="FOLDER", help="with Tatoeba's pairs")
+    options.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    options.add_argument("--copies", action="store_true", help="add names, numbers … to copy")
+    args = options.parse_args()
+    folder, out = args.folder, args.out
     generator = random.Random(SEED)
     pairs = read(folder)
     joined = "".join(line + "\n" for side in zip(*pairs, strict=True) for line in side)
@@ -299,7 +307,8 @@ def main() -> int:
     count = len(parts["train"]) * COPIES // 100
     held_out = parts["valid"] + parts["test_clusters"]
     parts["train"] += as_typed(parts["train"], generator)
-    parts["train"] += copies(count, held_out, first_names(pairs), generator)
+    if args.copies:
+        parts["train"] += copies(count, held_out, first_names(pairs), generator)
     unfinished = out.with_name(f"{out.name}.part")  # so that half a split has not the name of one
     unfinished.mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():

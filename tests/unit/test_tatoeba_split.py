@@ -1,8 +1,9 @@
-"""How the text of models/tatoeba_en_de is split: no held-out sentence has a twin in training."""
+"""How the everyday text is split and added to: no held-out sentence has a twin in training."""
 
 import random
 
 from scripts import tatoeba_split as split
+from tests.files import write
 
 NAMES = {"Tom", "Mary", "Maria"}
 MANY = [(f"Tom likes the {n}th w{n}x.", f"Tom mag das {n}. v{n}x.") for n in range(9000)]
@@ -52,3 +53,19 @@ def test_what_is_made_up_has_no_twin_that_is_held_out():
     assert any(english.startswith("Is this") for english, _ in made)
     assert not any(english.startswith("Where is") for english, _ in made)
     assert not any(german.startswith("Um ") for _, german in made)
+
+
+def test_what_is_made_up_comes_last_and_only_if_asked_for(tmp_path, monkeypatch):
+    """The tutorial's text and the experiments' have none of it."""
+    monkeypatch.setattr(split, "HELD_OUT", 3)
+    names = [f"w{chr(97 + i // 10)}{chr(97 + i % 10)}" for i in range(100)]
+    write(tmp_path / "train.en", "".join(f"{name} sleeps\n" for name in names))
+    write(tmp_path / "train.de", "".join(f"{name} schläft\n" for name in names))
+    train = {}
+    for out in ("without", "with"):
+        options = ["--copies"] if out == "with" else []
+        monkeypatch.setattr("sys.argv", ["", str(tmp_path), str(tmp_path / out), *options])
+        assert split.main() == 0
+        train[out] = (tmp_path / out / "train.en").read_text(encoding="utf-8")
+    assert train["with"].startswith(train["without"])
+    assert len(train["with"].splitlines()) - len(train["without"].splitlines()) == 3
