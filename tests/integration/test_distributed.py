@@ -143,6 +143,10 @@ def test_torchrun_told_to_stop_saves_once_and_goes_on_as_unbroken(workplace):
 SPAWNING = """
 import sys
 import torch
+
+if __name__ == "__main__":  # in this process alone, which starts one for each
+    torch.cuda.device_count = lambda: 2  # before fairseq takes it for a default
+
 from vaswani import cli
 from vaswani.experiment import launch
 
@@ -152,7 +156,6 @@ def on_two(config, *_):
     return found
 
 if __name__ == "__main__":
-    torch.cuda.device_count = lambda: 2  # in this process alone, which starts one for each
     launch.find_launch = on_two
     sys.exit(cli.main(sys.argv[1:]))
 """
