@@ -109,6 +109,15 @@ def test_a_worker_that_is_late_is_ended_and_another_still_answers():
     other.end()
 
 
+def test_a_worker_that_cannot_start_says_why_and_ends():
+    """It used to go on, and to answer the next question with None."""
+    worker = Worker(threading.Event, {"unknown": 1}, wait=False)
+    with pytest.raises(WorkerError, match="unknown"):
+        worker.answer()
+    worker.process.join(timeout=10)
+    assert worker.process.exitcode == 0
+
+
 def test_warming_up_goes_on_while_fp16_skips_updates():
     """fairseq's trainer returns nothing for these; a GPU that is full is an error, not one."""
     logged = [None, {"loss": 9.0}, {"loss": 8.0}, {"loss": 7.0}]
