@@ -59,6 +59,22 @@ def read_log(path: Path) -> Log:
     return Log(dict(sorted(curve.items())), statistics.mean(tokens))
 
 
+def loss_at(updates: float, curve: Curve) -> float | None:
+    """A curve's value after so many updates, interpolated between validations.
+
+    None before the first validation; after the last one, its value.
+    """
+    before: tuple[int, float] | None = None
+    for update, nll in curve.items():
+        if update >= updates:
+            if before is None:
+                return nll if update == updates else None
+            share = (updates - before[0]) / (update - before[0])
+            return before[1] + share * (nll - before[1])
+        before = (update, nll)
+    return before[1] if before else None
+
+
 def updates_to(target: float, curve: Curve) -> float | None:
     """The update at which a curve first falls to ``target``, interpolated between validations.
 

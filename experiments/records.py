@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 """With ``machine``, ``table``, ``expected`` and ``rows``: a row's name → its ``runs`` and more."""
+ORIGIN = ("cpu", "gpus", "commit")
+"""What a record says of the machine and the commit that a run was trained with."""
 RECORD_FILE, PAGE, PICTURE = "record.json", "page.md", "picture.png"
 
 
@@ -44,7 +46,7 @@ def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
         runs = {run["run"]: run for run in earlier_row["runs"]}
         for folder in experiment.runs(row):
             trained = read_json(folder / "env.json")
-            origin = {key: trained[key] for key in ("cpu", "commit") if key in trained}
+            origin = {key: trained[key] for key in ORIGIN if key in trained}
             runs[str(folder)] = {"run": str(folder), **experiment.measure(folder), **origin}
         if runs:
             in_order = [runs[name] for name in sorted(runs)]
@@ -125,9 +127,10 @@ def trained_on(record: Record) -> list[str]:
     for row in record["rows"].values():
         for run in row["runs"]:
             if run.get("cpu"):
-                origin = run["cpu"], run["commit"]
+                device = ", ".join(run.get("gpus", [])) or run["cpu"]
+                origin = device, run["commit"]
                 origins.setdefault(origin, []).append(Path(run["run"]).name)
     return [
-        f"Trained on {cpu}, commit `{commit}`: {', '.join(names)}."
-        for (cpu, commit), names in origins.items()
+        f"Trained on {device}, commit `{commit}`: {', '.join(names)}."
+        for (device, commit), names in origins.items()
     ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.costs import cost_of
-from experiments.curves import read_log
+from experiments.curves import loss_at, read_log
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
 from experiments.harness import Row, stem
@@ -86,7 +86,7 @@ def add_costs(row: dict[str, Any], plan: FairseqRow) -> None:
 def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
     """Add to each run its validation loss when the row that costs least had ended.
 
-    It is that of the last validation by then, None if there was none yet.
+    It is interpolated between validations, None if there was none by then.
     """
     rows = record["rows"].values()
     budget = min(mean_of(row, "processor_seconds") for row in rows)
@@ -97,8 +97,7 @@ def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
         if earlier and not log.is_file():
             log = earlier / f"{folder.name}.jsonl.gz"
         updates = budget / run["processor_seconds"] * run["updates"]
-        until = [bits for update, bits in read_log(log).curve.items() if update <= 1.01 * updates]
-        run["bits_at_equal_time"] = until[-1] if until else None
+        run["bits_at_equal_time"] = loss_at(updates, read_log(log).curve)
 
 
 def bits_at_equal_time(row: dict[str, Any]) -> str:

@@ -9,10 +9,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from experiments import fairseq_runs, harness
-from experiments.curves import updates_to
+from experiments.curves import loss_at, updates_to
 from experiments.fairseq_runs import Training, score_commands, seed_trainings
 from experiments.harness import Row
 from experiments.learning.experiment import learning_table
+from experiments.since2017.experiment import cell
 from experiments.system_tables import SystemsExperiment
 from tests.files import write
 from vaswani.common.errors import UserError
@@ -181,6 +182,7 @@ def test_a_rate_without_its_log_is_not_passed_over(
         (["table3", "--row", "A-h2"], "no row 'A-h2' (did you mean 'A-h1'?)"),
         (["table3", "--seed", "4"], "seeds are 1 to 3"),
         (["table4", "--record"], "nothing of table4 is trained"),
+        (["table3", "--record", "--row", "A-h1"], "leave out --row and --seed"),
     ],
     ids=str,
 )
@@ -216,6 +218,29 @@ CURVE = {100: 4.0, 200: 3.5, 300: 2.5}
 def test_updates_to_a_loss_are_linear_between_validations(target: float, updates: float) -> None:
     assert updates_to(target, CURVE) == updates
     assert updates_to(3.0, {1: 4.0, 3: 2.0, 4: 5.0, 5: 1.0}) == 2  # though it rises again
+
+
+@pytest.mark.parametrize(
+    ("updates", "bits"), [(50, None), (100, 4.0), (150, 3.75), (290, 2.6), (400, 2.5)]
+)
+def test_a_loss_is_linear_between_validations(updates: float, bits: float | None) -> None:
+    assert loss_at(updates, CURVE) == (bits if bits is None else pytest.approx(bits))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([34, 37, 35], "+3.33 ± 1.43: pays"),
+        ([29, 30, 30], "-2.33 ± 1.43: does not"),
+        ([32, 33, 37], "+2.00 ± 6.57: not shown"),
+        ([34, 36], "+3.00 ± 0.00: not shown"),
+        ([], "–"),
+    ],
+)
+def test_a_change_pays_if_its_interval_does(values: list[float], expected: str) -> None:
+    """Three seeds at least."""
+    reference = dict(enumerate([31, 33, 32]))
+    assert cell(dict(enumerate(values)), reference, better=1) == expected
 
 
 def test_a_row_of_learning_tells_updates_and_seconds_over_the_seeds() -> None:
