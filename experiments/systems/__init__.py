@@ -10,6 +10,7 @@ from fairseq.models import register_model
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.model import VaswaniTransformerModel
 
+from .all_that_pay import AllThatPayTransformer, relative_positions
 from .no_biases import NoBiasTransformer
 from .pre_norm import PreNormTransformer
 from .rms_norm import RmsNormTransformer
@@ -50,3 +51,10 @@ class NoBiasModel(VaswaniTransformerModel):
     """fairseq's model without biases."""
 
     transformer_class = NoBiasTransformer
+
+
+@register_model("all_that_pay_transformer", dataclass=relative_positions.RelativeConfig)
+class AllThatPayModel(VaswaniTransformerModel):
+    """fairseq's model with what pays."""
+
+    transformer_class = AllThatPayTransformer
