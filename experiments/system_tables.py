@@ -21,7 +21,7 @@ from experiments.costs import cost_of
 from experiments.curves import loss_at, read_log
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
-from experiments.harness import Row, stem
+from experiments.harness import Row
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
@@ -56,7 +56,7 @@ class SystemsExperiment(FairseqExperiment):
             add_costs(row, self.plans[name])
         add_bits_at_equal_time(record, earlier)
         record["significance"] = SIGNIFICANCE
-        compared = comparisons(self, earlier)
+        compared = comparisons(record, earlier)
         for row in record["rows"].values():
             for run in row["runs"]:
                 run |= compared.get(run["run"], {})
@@ -130,47 +130,63 @@ def accuracy_on_the_demo(run: Path) -> dict[str, float]:
     }
 
 
-def comparisons(
-    experiment: FairseqExperiment, earlier: Path | None = None
-) -> dict[str, dict[str, float]]:
+def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[str, float]]:
     """Each run's 95 % intervals, and p of its difference from the first row's of the same seed.
 
-    The first row's translations are those of the ``earlier`` record where its run is not here.
+    Translations are those of the ``earlier`` record where a run is not here. Nothing is compared
+    if no run is here, as the references are those of a run.
     """
-    first, *later = experiment.rows
-    here = [str(run) for run in experiment.runs(first)]
+    first, *later = record["rows"].values()
+    references = {Path(run["run"]).name.rpartition("_")[2]: run["run"] for run in first["runs"]}
+    runs = [run["run"] for row in record["rows"].values() for run in row["runs"]]
+    here = [run for run in runs if (Path(run) / "eval").is_dir()]
     figures: dict[str, dict[str, float]] = defaultdict(dict)
-    for run in [run for row in later for run in experiment.runs(row)]:
-        reference = run.with_name(f"{stem(first.name)}_{run.name.rpartition('_')[2]}")
-        system = input_of_run(str(run), "test")
-        other = None
-        if str(reference) in here:
-            other = input_of_run(str(reference), "test")
-        elif earlier:
-            other = recorded_input(earlier, reference.name, system)
-        if other is None:
+    if not here:
+        return figures
+    template = input_of_run(here[0], "test")
+    for run in [run["run"] for row in later for run in row["runs"]]:
+        reference = references.get(Path(run).name.rpartition("_")[2])
+        if reference is None:
+            continue
+        system = translations_of_run(run, earlier, template)
+        other = translations_of_run(reference, earlier, template)
+        if system is None or other is None:
             continue
         metrics = report.compare(system, other)["metrics"]
         # text that was prepared as tokens has no other BLEU
         by_metric = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"]}
         by_metric["chrf"] = metrics["chrf"]
         for name, compared in by_metric.items():
-            figures[str(reference)][f"{name}_interval"] = compared["other_interval"]
-            figures[str(run)][f"{name}_interval"] = compared["interval"]
-            figures[str(run)][f"{name}_p"] = compared["p"]
+            figures[reference][f"{name}_interval"] = compared["other_interval"]
+            figures[run][f"{name}_interval"] = compared["interval"]
+            figures[run][f"{name}_p"] = compared["p"]
     return figures
 
 
-def recorded_input(record: Path, run_name: str, system: ScoreInput) -> ScoreInput | None:
-    """A run's translations in a record, to be compared with a system on the same references."""
-    hypotheses, references = system.main.files
+def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) -> ScoreInput | None:
+    """A run's translations, of its folder or of a record; None if neither has them.
+
+    Args:
+        earlier: the folder of the record
+        template: a run that translated the same test
+    """
+    if (Path(run) / "eval").is_dir():
+        return input_of_run(run, "test")
+    if earlier is None:
+        return None
+    return recorded_input(earlier, Path(run).name, template)
+
+
+def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreInput | None:
+    """A run's translations in a record, to be compared on the references of ``template``."""
+    hypotheses, references = template.main.files
     translations = record / f"{run_name}.{hypotheses.name}.gz"
     if not translations.is_file():
         return None
     lines = read_aligned(translations, references)
     return (
         ScoreInput(translations, lines, None)
-        if system.text
+        if template.text
         else ScoreInput(translations, None, lines)
     )
 

@@ -186,10 +186,19 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     assert records.page(experiment, folder) == (folder / "page.md").read_text(encoding="utf-8")
     assert (folder / "picture.png").is_file()
     Path(ours["run"]).rename("elsewhere")
-    assert comparisons(experiment) == {}
+    assert comparisons(record) == {}
     again = records.measure(experiment, folder)
     for key in ("bleu", "perplexity", "bleu_interval"):
         assert again["rows"]["ours"]["runs"][0][key] == ours[key]
+    assert again["rows"]["A cell, alone"]["runs"][0]["bleu_p"] == other["bleu_p"]
+
+    Path("elsewhere").rename(ours["run"])
+    Path(other["run"]).rename("elsewhere")
+    text = (folder / "record.json").read_text(encoding="utf-8")
+    compared_with_another = text.replace(f'"bleu_p": {other["bleu_p"]}', '"bleu_p": -1')
+    assert compared_with_another != text
+    write(folder / "record.json", compared_with_another)
+    again = records.measure(experiment, folder)
     assert again["rows"]["A cell, alone"]["runs"][0]["bleu_p"] == other["bleu_p"]
 
 
