@@ -1,6 +1,7 @@
 """experiments/systems: each change computes its formula, at once and step by step."""
 
 import importlib
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from vaswani_transformer.fast import use_fast_kernels
 
 load_user_dir(str(HERE / "systems"))  # as fairseq does: its models are registered once
 systems = importlib.import_module("systems")
+Config = systems.relative_positions.RelativeConfig  # the paper's options, and one variant's
 VARIANTS = [
+    systems.AllThatPayTransformer,
     systems.NoBiasTransformer,
     systems.PreNormTransformer,
     systems.RmsNormTransformer,
@@ -30,7 +33,7 @@ def model_of(variant: type[Transformer], seed: int = 0) -> Transformer:
     """A variant as small as ``small_model``, in float64."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = SIZES
-    return variant(TransformerConfig(**sizes), TYPES, TYPES).double().eval()
+    return variant(Config(**sizes), TYPES, TYPES).double().eval()
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
@@ -87,6 +90,14 @@ def test_no_bias_is_left() -> None:
     assert_close(model(source, previous), paper(source, previous))
 
 
+def test_all_that_pay_are_in_one_model() -> None:
+    """Each layer's parts are those of the two variants."""
+    model: Any = model_of(systems.AllThatPayTransformer)
+    for layer in [*model.encoder.layers, *model.decoder.layers]:
+        assert type(layer.feed_forward).__name__ == "SwigluFeedForward"
+        assert type(layer.self_attention).__name__ == "RelativeSelfAttention"
+
+
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_step_by_step_is_all_at_once(variant: type[Transformer], fast: bool) -> None:
@@ -106,7 +117,7 @@ def test_step_by_step_is_all_at_once(variant: type[Transformer], fast: bool) -> 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_has_as_many_parameters_as_the_paper(variant: type[Transformer]) -> None:
     """Within 2 % at the size that is trained, so that none learns more for being larger."""
-    config = base(layers=3, d_model=128, d_ff=512, heads=4)
+    config = Config(**asdict(base(layers=3, d_model=128, d_ff=512, heads=4)))
     paper, changed = (kind(config, 4184, 4184) for kind in (Transformer, variant))
     sizes = [sum(p.numel() for p in model.parameters()) for model in (paper, changed)]
     assert abs(sizes[1] / sizes[0] - 1) < 0.02
