@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fairseq import tasks
@@ -16,7 +17,7 @@ from vaswani.experiment.fairseq_config import fairseq_form
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""
 ROUNDS = 5
-"""Times that each is measured: their median counts."""
+"""Times that each training is measured, in turn with the others: the median counts."""
 
 
 class Cost(NamedTuple):
@@ -66,10 +67,30 @@ def seconds_of_pass(model: Any, batch: dict[str, Any]) -> float:
     return time.process_time() - begun
 
 
-def cost_of(config: DictConfig) -> tuple[Cost, dict[str, int]]:
-    """What an update of a training costs, and the model's parameters, in all and outside tables.
+class Passes(NamedTuple):
+    """What the passes of a training are measured with.
 
-    No run is needed: all rows can be measured one after another on one machine.
+    Attributes:
+        model: computes as it is trained
+        inputs: of some batches
+        operations: of a batch, on average
+        batches: see :class:`Cost`
+        parameters: the model's, in all and outside tables
+    """
+
+    model: Any
+    inputs: list[dict[str, Any]]
+    operations: float
+    batches: int
+    parameters: dict[str, int]
+
+    def seconds(self) -> float:
+        """The processor's for one forward and one backward pass, on average over the batches."""
+        return statistics.mean(seconds_of_pass(self.model, batch) for batch in self.inputs)
+
+
+def passes_of(config: DictConfig) -> Passes:
+    """The passes of a training; no run is needed.
 
     Args:
         config: of the training, complete; its data are prepared
@@ -86,16 +107,29 @@ def cost_of(config: DictConfig) -> tuple[Cost, dict[str, int]]:
     if hasattr(form.model, "attention_impl"):  # torch does not see into ours for speed
         form.model.attention_impl = "readable"
     readable = task.build_model(form.model).train()
-    counts = []
-    seconds = []
-    for batch in inputs:
-        counts.append(operations(readable, batch))
-        seconds.append(statistics.median(seconds_of_pass(fast, batch) for _ in range(ROUNDS)))
-    tables = [module for module in readable.modules() if isinstance(module, nn.Embedding)]
+    return Passes(
+        model=fast,
+        inputs=inputs,
+        operations=statistics.mean(operations(readable, batch) for batch in inputs),
+        batches=config.optimization.update_freq[-1],
+        parameters=parameters_of(readable),
+    )
+
+
+def parameters_of(model: nn.Module) -> dict[str, int]:
+    """A model's number of parameters, in all and outside tables."""
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     in_tables = {parameter for table in tables for parameter in table.parameters()}
-    sizes = {parameter: parameter.numel() for parameter in readable.parameters()}
+    sizes = {parameter: parameter.numel() for parameter in model.parameters()}
     outside = sum(size for parameter, size in sizes.items() if parameter not in in_tables)
-    parameters = {"parameters": sum(sizes.values()), "parameters outside embeddings": outside}
-    each = config.optimization.update_freq[-1]
-    cost = Cost(each * statistics.mean(counts), each * statistics.mean(seconds), each)
-    return cost, parameters
+    return {"parameters": sum(sizes.values()), "parameters outside embeddings": outside}
+
+
+def costs_of(trainings: Sequence[Passes]) -> list[Cost]:
+    """What an update of each training costs: A B C A B C …, so that all share a slow minute."""
+    rounds = [[training.seconds() for training in trainings] for _ in range(ROUNDS)]
+    costs = []
+    for training, seconds in zip(trainings, zip(*rounds, strict=True), strict=True):
+        each = training.batches
+        costs.append(Cost(each * training.operations, each * statistics.median(seconds), each))
+    return costs

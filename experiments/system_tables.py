@@ -17,7 +17,7 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from experiments.costs import cost_of
+from experiments.costs import costs_of, passes_of
 from experiments.curves import loss_at, read_log
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
@@ -52,8 +52,7 @@ class SystemsExperiment(FairseqExperiment):
 
     def complete(self, record: Record, earlier: Path | None) -> None:
         """Costs of all rows, also of those trained elsewhere; intervals and p of differences."""
-        for name, row in record["rows"].items():
-            add_costs(row, self.plans[name])
+        add_costs(record, self.plans)
         add_bits_at_equal_time(record, earlier)
         record["significance"] = SIGNIFICANCE
         compared = comparisons(record, earlier)
@@ -73,14 +72,19 @@ class SystemsExperiment(FairseqExperiment):
 # ---- figures -----------------------------------------------------------------------------------
 
 
-def add_costs(row: dict[str, Any], plan: FairseqRow) -> None:
-    """Add to a row of a record its numbers of parameters, to its runs what they cost here."""
-    cost, parameters = cost_of(config_of(find_config(plan.base).resolve(), tuple(plan.change)))
-    row |= parameters
-    for run in row["runs"]:
-        run["operations"] = cost.operations * run["updates"]
-        run["processor_seconds"] = cost.seconds * run["updates"]
-        run["batches_per_update"] = cost.batches
+def add_costs(record: Record, plans: dict[str, FairseqRow]) -> None:
+    """Add to each row of a record its numbers of parameters, to its runs what they cost here."""
+    rows = record["rows"]
+    trainings = []
+    for name in rows:
+        plan = plans[name]
+        trainings.append(passes_of(config_of(find_config(plan.base).resolve(), tuple(plan.change))))
+    for row, training, cost in zip(rows.values(), trainings, costs_of(trainings), strict=True):
+        row |= training.parameters
+        for run in row["runs"]:
+            run["operations"] = cost.operations * run["updates"]
+            run["processor_seconds"] = cost.seconds * run["updates"]
+            run["batches_per_update"] = cost.batches
 
 
 def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:

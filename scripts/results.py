@@ -24,6 +24,7 @@ from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interv
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402
 from experiments.recall.experiment import accuracy_table  # noqa: E402
+from experiments.since2017.experiment import verdict_table  # noqa: E402
 from experiments.system_tables import (  # noqa: E402
     bits_at_equal_time,
     bits_of,
@@ -193,18 +194,13 @@ def equal_updates() -> str:
     return markdown(columns, rows)
 
 
-def everyday(name: str, systems: Sequence[str]) -> str:
-    """Systems on everyday sentences, at equal updates and at equal time.
-
-    Args:
-        name: of the record
-        systems: some of its rows
-    """
-    whole = record(name)
+def everyday() -> str:
+    """Systems on everyday sentences, at equal updates and at equal time."""
+    whole = record("everyday")
     columns = ["system", OUTSIDE, "BLEU", "minus ours", "validation, bits"]
     columns += [f"after {whole['equal_seconds'] / 60:.0f} CPU minutes", "CPU minutes"]
     rows = []
-    for system in systems:
+    for system in EVERYDAY:
         row = whole["rows"][system]
         bleu = mean_text(list(by_seed(row, "bleu").values()))
         cells = [system, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, system, "bleu")]
@@ -240,8 +236,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "small": small,
     "systems": systems,
     "equal updates": equal_updates,
-    "everyday": lambda: everyday("everyday", EVERYDAY),
-    "since 2017": lambda: everyday("since 2017", list(record("since 2017")["rows"])),
+    "everyday": everyday,
+    "since 2017": lambda: lines_of(verdict_table(record("since 2017"))),
     "neighbours": lambda: lines_of(neighbours_table(record("neighbours"), list(NEIGHBOURS))),
     "table 3, Multi30k": lambda: lines_of(contrast_table(record("table 3, Multi30k"))),
     "parsing": parsing,

@@ -4,9 +4,12 @@ A change pays where the 95 % interval of its difference from ours, over the same
 side of zero: in BLEU at equal updates, in the validation loss there and at equal time.
 """
 
+import statistics
+from typing import Any
+
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, Interval, paired_interval
 from experiments.records import Record
-from experiments.system_tables import SystemsExperiment, bits_of, by_seed
+from experiments.system_tables import SystemsExperiment, bits_of, by_seed, mean_of
 from experiments.tables import Table
 
 NOT_SHOWN = "not shown"
@@ -36,16 +39,18 @@ def verdict(difference: Interval, seeds: int, better: int) -> str:
     return "pays" if difference.value * better > 0 else "does not"
 
 
-def cell(values: dict[int, float], reference: dict[int, float], better: int) -> str:
+def cell(
+    values: dict[int, float], reference: dict[int, float], better: int, form: str = "+.2f"
+) -> str:
     """``+1.77 ± 0.98: pays``, of figures by seed; a dash if no seed has both."""
     seeds = len(values.keys() & reference.keys())
     difference = paired_interval(values, reference)
     if difference is None:
         return "–"
-    return f"{difference.text()}: {verdict(difference, seeds, better)}"
+    return f"{difference.text(form)}: {verdict(difference, seeds, better)}"
 
 
-def bits_then(row: dict[str, object]) -> dict[int, float]:
+def bits_then(row: dict[str, Any]) -> dict[int, float]:
     """The validation loss at equal time, of the runs that had one."""
     return {
         seed: bits for seed, bits in by_seed(row, "bits_at_equal_time").items() if bits is not None
@@ -53,18 +58,28 @@ def bits_then(row: dict[str, object]) -> dict[int, float]:
 
 
 def verdict_table(record: Record) -> Table:
-    """Each row minus the first, with its verdicts."""
-    (_, first), *later = record["rows"].items()
+    """Each row, and minus the first with its verdicts."""
+    rows = record["rows"]
+    first = next(iter(rows.values()))
     minutes = record["equal_seconds"] / 60
-    columns = ["change", "BLEU", "validation, bits", f"bits after {minutes:.0f} CPU minutes"]
+    columns = ["change", "BLEU", "minus ours", "validation, bits", "minus ours"]
+    columns += [f"minus ours after {minutes:.0f} CPU minutes", "CPU minutes"]
     lines = []
-    for name, row in later:
-        bleu = cell(by_seed(row, "bleu"), by_seed(first, "bleu"), better=1)
-        bits = cell(bits_of(row), bits_of(first), better=-1)
-        at_equal_time = cell(bits_then(row), bits_then(first), better=-1)
-        lines.append([name, bleu, bits, at_equal_time])
+    for name, row in rows.items():
+        bleu, bits, bits_in_time = by_seed(row, "bleu"), bits_of(row), bits_then(row)
+        differences = ["–"] * 3
+        if row is not first:
+            differences = [
+                cell(bleu, by_seed(first, "bleu"), better=1),
+                cell(bits, bits_of(first), better=-1, form="+.3f"),
+                cell(bits_in_time, bits_then(first), better=-1, form="+.3f"),
+            ]
+        means = [statistics.mean(values.values()) for values in (bleu, bits)]
+        cost = f"{mean_of(row, 'processor_seconds') / 60:.0f}"
+        at_equal_updates = [f"{means[0]:.2f}", differences[0], f"{means[1]:.3f}", differences[1]]
+        lines.append([name, *at_equal_updates, differences[2], cost])
     note = (
-        "Minus ours, the same seeds, with 95 % intervals (Student's t): at equal updates, and when "
+        "Minus ours: the same seeds, with 95 % intervals (Student's t), at equal updates, and when "
         "the row that costs least had ended."
     )
     return Table(columns, lines, note)

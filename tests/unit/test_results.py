@@ -304,3 +304,26 @@ def test_operations_are_counted_where_torch_does_not_see_them() -> None:
         counted = costs.operations(Model(layer), {"x": x})
         # where torch sees into a cell, it leaves out the first state's gradient
         assert counted == pytest.approx(3 * 2 * 10 * (weights + out), rel=0.03), layer
+
+
+def test_trainings_are_measured_in_turn() -> None:
+    """So that a slow minute is none of one training's alone; an update may have several passes."""
+    passes = []
+
+    def model_of(name: str) -> Any:
+        weight = torch.ones(2, requires_grad=True)
+
+        def model(scale: float) -> list[Any]:
+            passes.append(name)
+            return [scale * weight]
+
+        return model
+
+    inputs = [{"scale": 1.0}, {"scale": 2.0}]
+    trainings = [
+        costs.Passes(model_of(name), inputs, operations=10.0, batches=batches, parameters={})
+        for name, batches in (("A", 1), ("B", 3))
+    ]
+    measured = costs.costs_of(trainings)
+    assert passes == [*"AABB"] * costs.ROUNDS
+    assert [(cost.operations, cost.batches) for cost in measured] == [(10.0, 1), (30.0, 3)]
