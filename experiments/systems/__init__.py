@@ -5,9 +5,11 @@ Each file has one subclass of ``vaswani_transformer.Transformer``, with the meth
 are written.
 """
 
+from dataclasses import dataclass
+
 from fairseq.models import register_model
 
-from transformer_plugin.config import VaswaniTransformerConfig
+from transformer_plugin.config import VaswaniTransformerConfig, VaswaniTransformerTinyConfig
 from transformer_plugin.model import VaswaniTransformerModel
 
 from .all_that_pay import AllThatPayTransformer, relative_positions
@@ -53,7 +55,15 @@ class NoBiasModel(VaswaniTransformerModel):
     transformer_class = NoBiasTransformer
 
 
-@register_model("all_that_pay_transformer", dataclass=relative_positions.RelativeConfig)
+@dataclass
+class AllThatPayConfig(
+    VaswaniTransformerTinyConfig,
+    relative_positions.RelativeConfig,  # type: ignore[name-defined]
+):
+    """The options of relative positions, and sizes that the demo trains."""
+
+
+@register_model("all_that_pay_transformer", dataclass=AllThatPayConfig)
 class AllThatPayModel(VaswaniTransformerModel):
     """fairseq's model with what pays."""
 
