@@ -12,8 +12,8 @@ writes into its configuration, gets a copy (``fairseq_form``).
 """
 
 import argparse
-import copy
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -94,16 +94,30 @@ def with_defaults(sections: Table) -> DictConfig:
     """The configuration with these sections: fairseq's defaults, its components', resolved."""
     load_plugin()
 
-    config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections)
+    config = OmegaConf.merge(fairseqs_defaults(), sections)
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
     if is_legacy(config.model):  # written out, so that the configuration is complete
         options = argparse.Namespace(**config.model)
         ARCH_CONFIG_REGISTRY[options._name](options)
         config.model = vars(options)
+    table = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    table["common"]["user_dir"] = user_dir
+    return read_only(table)
+
+
+@functools.cache
+def fairseqs_defaults() -> DictConfig:
+    """Every section of fairseq's, not to be changed: ``merge`` copies it, which is quicker."""
+    return OmegaConf.structured(FairseqConfig)
+
+
+def read_only(table: Table) -> DictConfig:
+    """A complete configuration, which nobody can change."""
     with omegaconf_no_object_check():
-        config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    return complete(config, {"common": {"user_dir": user_dir}})
+        config = OmegaConf.create(table)
+    OmegaConf.set_readonly(config, True)
+    return config
 
 
 def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) -> DictConfig:
@@ -113,22 +127,20 @@ def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) 
         config: complete, or lacking only what is added; it stays as it is
         additions: values by section and key
     """
-    completed = writable(config)
-    OmegaConf.set_struct(completed, False)
+    table = OmegaConf.to_container(config)
     for section, values in additions.items():
-        completed[section].update(values)
-    OmegaConf.set_readonly(completed, True)
-    return completed
+        table[section].update(values)
+    return read_only(table)
 
 
 def writable(config: DictConfig) -> DictConfig:
-    """A copy that may be changed: for ``complete``, and for fairseq, which does.
+    """A copy that may be changed, for fairseq, which does.
 
     No key can be added: else official fairseq's omegaconf returns None for getattr(section, key,
     default), also where the key is missing.
     """
-    writable_copy = copy.deepcopy(config)
-    OmegaConf.set_readonly(writable_copy, False)
+    with omegaconf_no_object_check():  # deepcopy takes more than twice the time
+        writable_copy = OmegaConf.create(OmegaConf.to_container(config))
     OmegaConf.set_struct(writable_copy, True)
     return writable_copy
 
