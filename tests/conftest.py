@@ -1,5 +1,6 @@
 """Fixtures that many tests share: a little data, a run on it, its model, the command."""
 
+import gc
 import os
 import random
 import shutil
@@ -19,6 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 THREADS = int(os.environ["OMP_NUM_THREADS"].split(",")[0])
 # A shell makes its background processes ignore Ctrl-C; the tests of an interrupt need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Python looks for cycles after every 700 new objects: a tenth of the time of some files.
+gc.set_threshold(20_000)
 
 SYMBOLS = "0123456789"
 

@@ -34,7 +34,9 @@ for _side in ("encoder", "decoder"):
     SMALL += [f"--{_side}-ffn-embed-dim", "64", f"--{_side}-attention-heads", "4"]
 """Our tiny preset made smaller still, as flags."""
 
-_first: dict[str, DictConfig] = {}  # one per task and kind of score; see configuration()
+CHOICES = ["task", "arch", "criterion", "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"]
+CHOICES += ["update_epoch_batch_itr"]  # no component, but hydra makes a truth value of it
+_first: dict[str, DictConfig] = {}  # one per combination of CHOICES; see configuration()
 
 SEARCH = ["--beam", "4", "--max-len-b", "20"]
 """fairseq's limit is 200, which hardly trained models reach with every sentence."""
@@ -92,7 +94,7 @@ def train(
     parser = options.get_training_parser()
     with fresh_process(), logged() as lines:
         args = options.parse_args_and_arch(parser, input_args=arguments)
-        command.main(convert_namespace_to_omegaconf(args))
+        command.main(configuration(args))
     return lines
 
 
@@ -122,22 +124,25 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
 
 
 def configuration(args: argparse.Namespace) -> DictConfig:
-    """``convert_namespace_to_omegaconf`` for decoding, without spending seconds in hydra each time.
+    """``convert_namespace_to_omegaconf``, without spending its time in hydra again and again.
 
     It makes the first one for each choice from fairseq's registries; the others are copies of that
-    with the values of ``args``.
+    with the values of ``args``. A model's options that were not given are missing in ``args``, and
+    the same are in both. A model without a dataclass has no section for its values.
     """
-    kind = " ".join(
-        str(getattr(args, name, None)) for name in ("task", "scoring", "bpe", "tokenizer")
-    )
+    choices = [str(getattr(args, name, None)) for name in CHOICES]
+    kind = " ".join([*choices, *sorted(vars(args))])
     if kind not in _first:
         _first[kind] = convert_namespace_to_omegaconf(args)
     cfg = copy.deepcopy(_first[kind])
+    if isinstance(cfg.model, argparse.Namespace):
+        return convert_namespace_to_omegaconf(args)
     OmegaConf.set_struct(cfg, False)
     for section in cfg.values():
         for name in section if isinstance(section, DictConfig) else []:
-            if hasattr(args, name):
+            if hasattr(args, name) and name not in CHOICES:
                 section[name] = getattr(args, name)
+    OmegaConf.set_struct(cfg, True)
     return cfg
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests import exported, stock
+from transformer_plugin.compat import saving
 from vaswani import Translator
 from vaswani.export import proof, to_fairseq
 
@@ -90,6 +91,7 @@ def test_a_full_disk_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("torch.save", full)
+    monkeypatch.setattr(saving, "PAUSE", 0)
     out = tmp_path / "out"
     assert export(model, "--text", text, "--out", out) == 1
     assert str(out) in capsys.readouterr().err
