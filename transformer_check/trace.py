@@ -44,6 +44,11 @@ class Trace(TorchDispatchMode):
         """The results of every softmax."""
         return [event.result.float() for event in self.events if event.is_softmax]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Newer torch would otherwise go through its compiler's switches at every operation."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
