@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import archives
+from tests import archives, stock
 from tests.files import write
 from tests.own_text import HERE, LANGS, contents, sentence_of
 from vaswani import cli
 from vaswani.data import bpe
 from vaswani.planning.first_experiment import settings_of_text
-from vaswani.planning.published_settings import settings_for
+from vaswani.planning.published_settings import BPE_DROPOUT, settings_for
 
 DROPOUT = ["--bpe-dropout", "0.3", "--copies", "3"]
 
@@ -38,6 +38,18 @@ def test_the_training_text_is_split_anew_in_each_copy(own: Path) -> None:
     assert (recipe["bpe_dropout"], recipe["copies"]) == (0.3, 3)
     subwords = plain["bpe/train.en"].decode("utf-8").split()
     assert len(" ".join(lines(folder / "bpe/train.en")).split()) > 3 * len(subwords)
+
+
+def test_a_new_experiment_says_what_it_costs(own: Path, capsys: pytest.CaptureFixture) -> None:
+    """Of text that was split as usual it says nothing."""
+    for name, options in (("usual", []), ("dropped", DROPOUT)):
+        assert cli.main([*HERE, *options]) == 0
+        capsys.readouterr()
+        with stock.fresh_process():
+            assert cli.main(["new", name, "--data", "data/own"]) == 0
+        written = (own / f"{name}.yaml").read_text(encoding="utf-8").replace("\n  # ", " ")
+        for text in (written, capsys.readouterr().err):
+            assert (BPE_DROPOUT in text) == (name == "dropped")
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from vaswani.planning import batching, fine_tuning, first_experiment
 from vaswani.planning import published_settings as published
 
 PAPERS_WARMUP = 4000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -61,6 +62,24 @@ def test_the_papers_settings_are_the_papers():
     assert [published.value_for(size, french.dropout) for size in ("base", "big")] == [0.1, 0.1]
 
 
+def test_a_choice_of_ours_is_not_said_to_be_the_sources():
+    """fairseq's example has dropout 0.3 and warm-up 4,000; tiny has 0.1 and 1,000 here."""
+    settings = published.settings_for(160_000)
+    for name in ("dropout", "warmup"):
+        assert settings.reason("base", name) == published.IWSLT
+        assert "our choice" in settings.reason("tiny", name)
+    assert settings.reason("base", "epochs") == published.OUR_CHOICE
+
+
+def test_every_record_that_a_reason_names_is_there():
+    texts = [published.__doc__, published.BPE_DROPOUT]
+    for settings in published.TABLE:
+        texts += settings.reasons.values()
+    records = re.findall(r"(?:benchmarks|experiments)/[\w./-]+", " ".join(texts))
+    assert len(set(records)) >= 3
+    assert [record for record in records if not (ROOT / record).exists()] == []
+
+
 # ---- what is written --------------------------------------------------------------------------
 
 
@@ -75,6 +94,14 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place):
     assert config.dataset.skip_invalid_size_inputs_valid_test is True
     for key in ("batch_tokens", "dropout", "init", "warmup_updates", "max_tokens", "max_update"):
         assert re.search(rf"^  # .+\n  {key}: ", text, re.MULTILINE), key
+    unwrapped = text.replace("\n  # ", " ")
+    for key, name in (
+        ("dropout", "dropout"),
+        ("warmup_updates", "warmup"),
+        ("max_update", "epochs"),
+    ):
+        reason = published.settings_for(200).reason("tiny", name)
+        assert re.search(rf"{re.escape(reason)}[^#]+\n  {key}: ", unwrapped), key
 
 
 def test_a_second_training_begins_with_the_weights_of_the_first(own_run, cli):

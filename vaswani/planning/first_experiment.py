@@ -31,7 +31,7 @@ from vaswani.experiment.fairseq_config import complete, config_of
 from vaswani.experiment.plugin import load_plugin
 from vaswani.experiment.yaml_tables import parse_yaml
 from vaswani.planning import arithmetic, batching
-from vaswani.planning.published_settings import Settings, settings_for, value_for
+from vaswani.planning.published_settings import BPE_DROPOUT, Settings, settings_for, value_for
 
 TEMPLATE = Path(__file__).with_name("experiment.yaml.j2")
 #: so that even a small text has some: our choice
@@ -70,6 +70,8 @@ class Conditions:
     trees: bool
     #: how text is restored for BLEU
     restoring: dict[str, str]
+    #: whether the training text was split with BPE-dropout
+    bpe_dropout: bool = False
 
 
 def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
@@ -101,6 +103,7 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
         longest=int(valid[valid <= longest].max(initial=0)),
         trees=has_trees(folder),
         restoring=restoring(folder.parent, languages[1]),
+        bpe_dropout=has_bpe_dropout(folder.parent),
     )
 
 
@@ -116,6 +119,12 @@ def settings_of_text(folder: Path, pairs: int) -> Settings:
     settings = settings_for(pairs / copies)
     epochs = math.ceil(settings.epochs / copies)  # each of which is so many of the text
     return replace(settings, epochs=epochs)
+
+
+def has_bpe_dropout(prepared: Path) -> bool:
+    """Whether the training text in a prepared folder was split with BPE-dropout."""
+    recipe = recipe_in(prepared)
+    return recipe is not None and recipe.bpe_dropout is not None
 
 
 def longest_sentence() -> int:
@@ -226,6 +235,7 @@ def experiment_text(
         longest_sentence=longest_sentence(),
         least_batch=LEAST_BATCH,
         least_updates_an_epoch=LEAST_UPDATES_AN_EPOCH,
+        bpe_dropout=BPE_DROPOUT,
         **values,
     )
 
@@ -258,11 +268,14 @@ def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
     an_epoch = batch.updates_an_epoch or 1
     updates = settings.updates(conditions.preset, an_epoch)
     lines = [
-        f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, {machine(conditions)}: "
-        f"{settings.source}",
+        f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, to be trained on "
+        f"{machine(conditions)}",
+        f"settings: {settings.source}; the reason of each is in the file",
         f"at most {updates:,} updates, {an_epoch:,} per epoch, of {batch.target_tokens:,.0f} "
         "target tokens",
     ]
+    if conditions.bpe_dropout:
+        lines.append(BPE_DROPOUT)
     if batch.left_out:
         lines.append(f"left out: {batch.left_out:,} training pairs, longer than a batch")
     if conditions.left_out:
