@@ -32,6 +32,8 @@ Pair = tuple[str, str]
 HELD_OUT = 1500  # pairs of each of the three held-out parts, for clusters about that many
 LARGEST = 20  # pairs of a held-out cluster: a larger one would be a test of one sentence
 SEED = 1
+#: of which FOLDER has one
+NAMES = ("deu.txt", "train.en", "train.en.gz")
 WORD = re.compile(r"\w+")
 #: per hundred training pairs, how many have something that the translation copies
 COPIES = 4
@@ -298,6 +300,10 @@ def main() -> int:
     options.add_argument("--copies", action="store_true", help="add names, numbers … to copy")
     args = options.parse_args()
     folder, out = args.folder, args.out
+    if not any((folder / name).exists() for name in NAMES):
+        options.error(f"{folder} has neither deu.txt nor train.en and train.de, plain or .gz")
+    if out.exists():
+        options.error(f"{out} is there already: remove it, or name another folder")
     generator = random.Random(SEED)
     pairs = read(folder)
     joined = "".join(line + "\n" for side in zip(*pairs, strict=True) for line in side)

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from scripts import tatoeba_split as split
 from tests.files import write
 
@@ -69,3 +71,18 @@ def test_what_is_made_up_comes_last_and_only_if_asked_for(tmp_path, monkeypatch)
         train[out] = (tmp_path / out / "train.en").read_text(encoding="utf-8")
     assert train["with"].startswith(train["without"])
     assert len(train["with"].splitlines()) - len(train["without"].splitlines()) == 3
+
+
+def test_a_folder_without_text_and_one_that_is_there_are_refused(tmp_path, monkeypatch, capsys):
+    """In words; both ended in a traceback, the second after the work."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "deu.txt").write_text("Hi.\tHallo!\n", encoding="utf-8")
+    (tmp_path / "out").mkdir()
+    for folder, out, named in (("empty", "new", "deu.txt"), (".", "out", "out is there already")):
+        monkeypatch.setattr(
+            "sys.argv", ["tatoeba_split.py", str(tmp_path / folder), str(tmp_path / out)]
+        )
+        with pytest.raises(SystemExit, match="2"):
+            split.main()
+        assert named in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "deu.txt", "out"}
