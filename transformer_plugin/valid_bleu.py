@@ -30,7 +30,7 @@ UNKNOWN = "UNKNOWNTOKENINREF"
 
 
 class Line(NamedTuple):
-    """A validation sentence: its tokens (subwords joined), and the two texts to compare."""
+    """A validation sentence as text, and the two texts to compare."""
 
     source: str
     translation: str
@@ -53,7 +53,8 @@ class ValidBleu:
         self.task, cfg = task, task.cfg
         if cfg.eval_bleu:
             raise ConfigError("--eval-bleu and --eval-bleu-lines exclude each other: give one")
-        self.restore = restorer_of(cfg)
+        self.restore = restorer_of(cfg, cfg.target_lang)
+        self.restore_source = restorer_of(cfg, cfg.source_lang)
         self.metric = BLEU(tokenize=cfg.eval_bleu_tokens, force=True)
         #: of prepared text, it is not the BLEU to compare with others
         self.name = "tokenised_bleu" if cfg.eval_bleu_tokens == "none" else "bleu"
@@ -94,7 +95,8 @@ class ValidBleu:
         reference_text = text(target, task.target_dictionary, unk_string=UNKNOWN)
         restored = self.restore(reference_text)
         reference = self.written.get(characters(restored), restored)
-        return Line(text(source, task.source_dictionary), self.restore(translation), reference)
+        shown = self.restore_source(text(source, task.source_dictionary))
+        return Line(shown, self.restore(translation), reference)
 
     def end(self, stats: dict[str, Any]) -> None:
         """Add the score of all processes' translations to a set's statistics; log three of them."""
@@ -111,9 +113,9 @@ class ValidBleu:
             logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
 
 
-def restorer_of(cfg: Any) -> TextFunction:
-    """What restores text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
-    languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
+def restorer_of(cfg: Any, lang: str) -> TextFunction:
+    """What restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
+    languages = {"source_lang": lang, "target_lang": lang}  # fairseq restores the target's
     options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
     detokeniser = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_bleu_detok, **options))
     if detokeniser is None:

@@ -4,9 +4,11 @@ from argparse import Namespace
 from functools import cache
 
 import pytest
+from fairseq.data import Dictionary
 
 from tests.properties import given, some
-from transformer_plugin.valid_bleu import restorer_of
+from transformer_plugin.config import VaswaniTranslationConfig
+from transformer_plugin.valid_bleu import Line, ValidBleu, restorer_of
 from vaswani.data.text_recipe import detokeniser, moses_tokeniser
 
 #: Canadian and French law, everyday text, times, addresses, degrees, quotations
@@ -103,7 +105,22 @@ def test_spaces_that_text_has_stay() -> None:
 
 def test_a_validation_restores_text_likewise() -> None:
     """With fairseq's name for Moses; other names are fairseq's alone."""
-    options = {"source_lang": "en", "target_lang": "fr", "eval_bleu_detok_args": None}
-    moses = restorer_of(Namespace(eval_bleu_detok="moses", **options))
-    assert moses("l ’ eau d&apos; Anne , à 7 : 45") == "l’eau d'Anne, à 7:45"
-    assert restorer_of(Namespace(eval_bleu_detok="space", **options))("l ’ eau") == "l ’ eau"
+    moses = Namespace(eval_bleu_detok="moses", eval_bleu_detok_args=None)
+    assert restorer_of(moses, "fr")("l ’ eau d&apos; Anne , à 7 : 45") == "l’eau d'Anne, à 7:45"
+    assert restorer_of(moses, "en")("It doesn &apos;t .") == "It doesn't."
+    space = Namespace(eval_bleu_detok="space", eval_bleu_detok_args=None)
+    assert restorer_of(space, "fr")("l ’ eau") == "l ’ eau"
+
+
+def test_a_validation_shows_both_sides_as_text() -> None:
+    """The source was shown as tokens, with &apos; for an apostrophe."""
+    english, french = "It does@@ n &apos;t .", "L&apos; e@@ au ."
+    words = Dictionary()
+    for word in f"{english} {french}".split():
+        words.add_symbol(word)
+    cfg = VaswaniTranslationConfig(source_lang="en", target_lang="fr", data="nowhere")
+    cfg.eval_bleu_detok, cfg.eval_bleu_remove_bpe, cfg.eval_bleu_tokens = "moses", "@@ ", "13a"
+    task = Namespace(cfg=cfg, source_dictionary=words, target_dictionary=words)
+    source, target = (words.encode_line(side, add_if_not_exist=False) for side in (english, french))
+    line = ValidBleu(task).line(source, target, target)
+    assert line == Line("It doesn't.", "L'eau.", "L'eau.")
