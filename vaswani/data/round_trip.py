@@ -67,7 +67,10 @@ class RoundTrip:
 
     def report(self) -> Iterator[str]:
         """What to print about it."""
-        yield f"restoring the text of {self.split} gives {self.bleu:.2f} of 100 (BLEU)"
+        yield (
+            f"restoring the text of {self.split} gives {self.bleu:.2f} of 100 "
+            "BLEU, as much as a perfect system would get"
+        )
         for (written, restored), count in self.differences[:SHOWN]:
             yield f"  {count:,} × “{written}” becomes “{restored}”, or the like"
         if self.bleu < LOW:
