@@ -10,6 +10,7 @@ from fairseq.trainer import Trainer
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.experiment import checkpoints
 from vaswani.experiment.checkpoints import best_of_run, checkpoints_in, describe
 
 # 5 updates an epoch, 3 where each takes 2 batches; saved every 2 and after each epoch
@@ -104,3 +105,27 @@ def test_a_checkpoint_saved_by_a_stop_is_decoded_only_if_there_is_no_other(workp
             tell(patch, "train_step", at, signal.SIGINT)
             assert train(folder.name, "dataset.disable_validation=true") == 130
         assert best_of_run(folder).name == taken
+
+
+def test_an_average_is_out_of_date_only_if_another_would_be_made(workplace, monkeypatch, capsys):
+    """Not as a stop saved a checkpoint of its own, which is never averaged."""
+
+    def averages_are_best(candidates, _):
+        return [-one.averaged for one in candidates]
+
+    def says_that_training_continued():
+        capsys.readouterr()
+        assert describe(best_of_run(folder)).updates == 4
+        return "training continued after" in capsys.readouterr().err
+
+    monkeypatch.setattr(checkpoints, "losses_of", averages_are_best)
+    folder = Path("runs/told")
+    with pytest.MonkeyPatch.context() as patch:
+        tell(patch, "train_step", 4, signal.SIGINT)
+        assert train("told") == 130
+    last = describe(folder / "checkpoints/checkpoint_last.pt")
+    assert (last.updates, last.stopped) == (5, True)
+    assert stock.vaswani("average", "told", "--last", "2") == 0
+    assert not says_that_training_continued()
+    assert train("told") == 0
+    assert says_that_training_continued()

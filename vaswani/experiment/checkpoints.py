@@ -160,14 +160,22 @@ def best_of_run(folder: Path) -> Path:
     except (CheckpointError, UserError) as error:
         chosen, reason = newest, f"newest average; validation losses are unknown: {error}"
     print(f"using {chosen.path} ({reason})", file=sys.stderr)
-    last = last_checkpoint(folder)
-    if chosen.averaged and last.is_file() and describe(last).updates > chosen.updates:
+    if chosen.averaged and last_to_average(folder) > chosen.updates:
         print(
             f"warning: training continued after {chosen.path} was made; for a new average: "
             f"vaswani average {shlex.quote(str(folder))}",
             file=sys.stderr,
         )
     return chosen.path
+
+
+def last_to_average(folder: Path) -> int:
+    """The updates of the last checkpoint of a run that ``vaswani average`` takes; 0 without one."""
+    last = last_checkpoint(folder)
+    newest = [describe(last)] if last.is_file() else []
+    if newest and newest[0].stopped:
+        newest = checkpoints_in(folder / "checkpoints")
+    return newest[-1].updates if newest else 0
 
 
 def single_of_run(checkpoints: Path) -> Path | None:
