@@ -23,7 +23,8 @@ where one bears on it:
 - Dropout, 157,000 pairs (``benchmarks/results/nvidia-h100_2026-11-27_tatoeba.md``): of 0.1, 0.2
   and 0.3 the least was the best, with d_model 256 and BPE-dropout, after 12 epochs (one seed each).
 - Rate, the same text (``experiments/table2/everyday``): in 500 updates of d_model 128 a peak of
-  0.004 was better than 0.002 and 0.008. Tiny's is 0.0028.
+  0.004 was better than 0.002 and 0.008. Tiny's is 0.0028: so short a training can mislead, and
+  no longer one has compared the two.
 - Label smoothing stays the paper's 0.1: that none is better is not shown
   (``experiments/since2017``).
 - BPE-dropout is no part of this: it costs BLEU in short trainings (``experiments/since2017``).
