@@ -5,6 +5,7 @@ side of zero: in BLEU at equal updates, in the validation loss there and at equa
 """
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from experiments.intervals import SEEDS_OF_AN_INTERVAL, Interval, paired_interval
@@ -20,7 +21,7 @@ class LaterChanges(SystemsExperiment):
 
     def tables(self, record: Record) -> list[Table]:
         """The verdicts first."""
-        return [verdict_table(record), *super().tables(record)]
+        return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
 
 make = LaterChanges
@@ -57,15 +58,15 @@ def bits_then(row: dict[str, Any]) -> dict[int, float]:
     }
 
 
-def verdict_table(record: Record) -> Table:
-    """Each row, and minus the first with its verdicts."""
-    rows = record["rows"]
-    first = next(iter(rows.values()))
+def verdict_table(record: Record, names: Sequence[str]) -> Table:
+    """Some rows, and minus the first with their verdicts."""
+    first = record["rows"][names[0]]
     minutes = record["equal_seconds"] / 60
     columns = ["change", "BLEU", "minus ours", "validation, bits", "minus ours"]
     columns += [f"minus ours after {minutes:.0f} CPU minutes", "CPU minutes"]
     lines = []
-    for name, row in rows.items():
+    for name in names:
+        row = record["rows"][name]
         bleu, bits, bits_in_time = by_seed(row, "bleu"), bits_of(row), bits_then(row)
         differences = ["–"] * 3
         if row is not first:
