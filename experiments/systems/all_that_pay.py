@@ -1,4 +1,4 @@
-"""The later changes that pay on everyday sentences (experiments/since2017), in one model."""
+"""The two later changes that pay most on everyday sentences, in one model: experiments/since2017."""
 
 import importlib
 from pathlib import Path
