@@ -1,4 +1,4 @@
-"""The two later changes that pay most on everyday sentences, in one model: experiments/since2017."""
+"""The two later changes that pay most by experiments/since2017, in one model."""
 
 import importlib
 from pathlib import Path
