@@ -6,6 +6,8 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vaswani.common.errors import UserError
 from vaswani.experiment.training_progress import numbers
 
@@ -64,15 +66,9 @@ def loss_at(updates: float, curve: Curve) -> float | None:
 
     None before the first validation; after the last one, its value.
     """
-    before: tuple[int, float] | None = None
-    for update, nll in curve.items():
-        if update >= updates:
-            if before is None:
-                return nll if update == updates else None
-            share = (updates - before[0]) / (update - before[0])
-            return before[1] + share * (nll - before[1])
-        before = (update, nll)
-    return before[1] if before else None
+    if updates < min(curve):
+        return None
+    return float(np.interp(updates, list(curve), list(curve.values())))
 
 
 def updates_to(target: float, curve: Curve) -> float | None:

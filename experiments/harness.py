@@ -181,7 +181,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"{name:18} {read_yaml(HERE / name / 'rows.yaml')['question']}")
         return
     experiment = find(args.name)
-    if args.record and (args.row or args.seed):
+    if args.record and (args.row or args.seed is not None):
         raise UserError("--record records all that is trained: leave out --row and --seed")
     if args.page:
         records.write_page(experiment, args.page)

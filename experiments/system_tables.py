@@ -141,7 +141,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
     if no run is here, as the references are those of a run.
     """
     first, *later = record["rows"].values()
-    references = {Path(run["run"]).name.rpartition("_")[2]: run["run"] for run in first["runs"]}
+    firsts = {Path(run["run"]).name.rpartition("_")[2]: run["run"] for run in first["runs"]}
     runs = [run["run"] for row in record["rows"].values() for run in row["runs"]]
     here = [run for run in runs if (Path(run) / "eval").is_dir()]
     figures: dict[str, dict[str, float]] = defaultdict(dict)
@@ -149,7 +149,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
         return figures
     template = input_of_run(here[0], "test")
     for run in [run["run"] for row in later for run in row["runs"]]:
-        reference = references.get(Path(run).name.rpartition("_")[2])
+        reference = firsts.get(Path(run).name.rpartition("_")[2])
         if reference is None:
             continue
         system = translations_of_run(run, earlier, template)

@@ -24,9 +24,6 @@ class LaterChanges(SystemsExperiment):
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
 
-make = LaterChanges
-
-
 def verdict(difference: Interval, seeds: int, better: int) -> str:
     """What a difference from ours says of a change.
 
@@ -84,3 +81,6 @@ def verdict_table(record: Record, names: Sequence[str]) -> Table:
         "the row that costs least had ended."
     )
     return Table(columns, lines, note)
+
+
+make = LaterChanges

@@ -183,6 +183,7 @@ def test_a_rate_without_its_log_is_not_passed_over(
         (["table3", "--seed", "4"], "seeds are 1 to 3"),
         (["table4", "--record"], "nothing of table4 is trained"),
         (["table3", "--record", "--row", "A-h1"], "leave out --row and --seed"),
+        (["table3", "--record", "--seed", "0"], "leave out --row and --seed"),
     ],
     ids=str,
 )
