@@ -1,4 +1,4 @@
-"""Is a Transformer the paper's? A card of checks for any implementation in torch.
+"""Check any PyTorch Transformer against the paper, section by section.
 
     from transformer_check import check
     print(check("mine.py").text())
@@ -6,15 +6,18 @@
 In the order in which to read it:
 
     template.py      the file that describes an implementation; 'vaswani check --template' prints it
-    subject.py       the implementation under check: its sizes, and its functions
-    card.py          what a check is, and the card of all results
-    whole_model.py   what needs only logits: leaks, order, matrices, heads, dropout
+    subject.py       the implementation under check: its sizes and its functions
+    findings.py      what a check finds
+    registry.py      what a check is, and the list of all checks
+    card.py          the findings, one problem for each cause
+    layout.py        the card as text
+    whole_model.py   checks that need only logits: leaks, order, matrices, heads, dropout
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
     wiring.py        the sub-layers of a model while it runs, and what reaches what
-    arrows.py        the arrows of Figure 1: what each sub-layer reads, and where its output goes
-    masks.py         which words each softmax looks at
-    scores.py        by what scores are divided, wherever that is done
-    output.py        the last norms, gradients, and the factor of logits
+    arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
+    masks.py         which tokens each softmax attends to
+    scores.py        the factor of the scores, wherever it is applied
+    output.py        the last norms, gradients, and the factor of the logits
     embeddings.py    3.4, 3.5: of the source and of the target
     layer.py         a layer as a function, and the formulas that it may be
     first_layer.py   3.1: the sums and norms of the first layer of each stack
@@ -24,6 +27,8 @@ In the order in which to read it:
     searching.py     6.1: beam search, of a model that learns three sentences first
 """
 
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,52 +45,78 @@ from . import (  # noqa: F401 (each adds its checks)
     training,
     whole_model,
 )
-from .card import CHECKS, ERROR, Card, Check, Result, not_checked
-from .subject import AdapterError, Config, Subject, load
+from .card import Card, Result
+from .findings import Finding, error, not_run
+from .registry import ADAPTER, CHECKS, Check, ids, select
+from .subject import SIGNATURES, AdapterError, Config, Subject, load
 
-__all__ = ["AdapterError", "Card", "Config", "Result", "check"]
+__all__ = ["AdapterError", "Card", "Config", "Finding", "Result", "check"]
 
 
-def check(adapter: Any, config: Config | None = None) -> Card:
+def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()) -> Card:
     """Check an implementation against the paper.
 
     Args:
         adapter: a file, or a module or another object with ``build``, ``logits`` and any of the
             template's other functions
         config: what to build; the adapter's ``CONFIG``, if not given
+        chosen: ids or sections of the checks to run; all, if not given
 
     Raises:
         AdapterError: there is nothing to look at: the file cannot be read, or ``build`` or
-            ``logits`` fails. Another function that fails is an error of the first check that needs
-            it.
+            ``logits`` fails; or ``chosen`` or ``ACCEPT`` names no check. Another function that
+            fails is a finding.
     """
+    start = time.perf_counter()
     name = getattr(adapter, "__name__", type(adapter).__name__)
     if isinstance(adapter, (str, Path)):
         adapter, name = load(Path(adapter)), str(adapter)
+    checks = select(chosen) or CHECKS
     subject = Subject(adapter, config, name)
-    failed: set[str] = set()
-    return Card(name, [(each, result_of(each, subject, failed)) for each in CHECKS])
+    accepted = subject.accepted()
+    for check_id in accepted:
+        if check_id not in ids():
+            raise AdapterError(f"ACCEPT names {check_id}: there is no check with this id")
+    failures: dict[str, Result] = {}
+    results = [Result(each, run(each, subject, failures)) for each in checks]
+    places = {function: subject.place(function) for function in SIGNATURES if subject.has(function)}
+    seconds = time.perf_counter() - start
+    return Card(name, [*failures.values(), *results], accepted, places, seconds)
 
 
-def result_of(each: Check, subject: Subject, failed: set[str]) -> Result:
-    """What a check finds; functions that fail are put into ``failed``, and not called again."""
+def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
+    """Run a check.
+
+    Args:
+        each: the check
+        subject: the implementation
+        failures: gets the error of each function that fails; it is not called again
+    """
     for function in each.needs:
         if not subject.has(function):
-            return not_checked(f"define {function}")
-        if function in failed:
-            return not_checked(f"{function} fails")
+            return not_run(f"define {function}")
+        if function in failures:
+            return not_run(f"{function}() fails")
     try:
-        return each.look(subject)
-    except AdapterError as error:
-        if error.function in each.needs:
-            failed.add(error.function)
-        what = error.function or "the file"
-        return Result(ERROR, f"a result of {what}", str(error), f"Mend {what} first.")
-    except Exception as error:  # of a model that is like none of those for which a check was made
-        reason = f"the check itself raised {type(error).__name__}: {error}"
-        return not_checked(" ".join(reason.split()))
+        finding: Finding = each.look(subject)
+    except AdapterError as problem:
+        name = problem.function or "logits"
+        if name not in failures:
+            failures[name] = failure(name, str(problem), subject)
+        return not_run(f"{name}() fails")
+    except Exception as problem:  # of a model that is like none of those for which it was written
+        reason = f"the check {each.id} raised {type(problem).__name__}: {problem}"
+        return not_run(" ".join(reason.split()))
+    return finding
+
+
+def failure(function: str, message: str, subject: Subject) -> Result:
+    """Return the error of a function of the file."""
+    says = f"{function}() fails."
+    finding = error(message, SIGNATURES[function], says=says, fix=f"Fix {function}() first.")
+    return Result(ADAPTER, finding)
 
 
 def template_text() -> str:
-    """A file to begin with: it describes this project's own Transformer."""
+    """Return a template of FILE.py; it describes this project's own Transformer."""
     return Path(__file__).with_name("template.py").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ They need ``build`` and ``logits``; the last two also the layers and embeddings.
 
 import torch
 
-from .card import DIFFERS, ERROR, Result, not_checked
+from .findings import Finding, differs, error, not_run, passed, waits_for
 from .subject import difference
 from .trace import traced
 from .wiring import (
@@ -24,12 +24,16 @@ from .wiring import (
     shown_scores,
 )
 
-ORDER = "sub-layers come in the order of Figure 1"
 
-
-@check_of_wiring("3.1", ORDER)
-def sublayers_in_order(wiring: Wiring) -> Result:
-    """In each layer, by when they are computed."""
+@check_of_wiring(
+    "sublayer-order",
+    "3.1",
+    passes="The sub-layers come in the order of Figure 1.",
+    fails="The sub-layers do not come in the order of Figure 1.",
+    explains=("feed-forward-place", "residual-sums", "attention-inputs", "adapter-decoder"),
+)
+def sublayers_in_order(wiring: Wiring) -> Finding:
+    """Compare the order in which the sub-layers of each layer are computed."""
     for kinds in (ENCODER, DECODER):
         seen = [part for part in wiring.parts if part.kind in kinds]
         there = [kind for kind in kinds if any(part.kind == kind for part in seen)]
@@ -37,22 +41,17 @@ def sublayers_in_order(wiring: Wiring) -> Result:
             layer = [part.kind for part in seen[first : first + len(there)]]
             if layer != there:
                 number = first // len(there) + 1
-                return Result(
-                    DIFFERS,
-                    ", ".join(there),
-                    f"{', '.join(layer)}, in layer {number}",
-                    "Sub-layers are swapped: each reads what another one should have given first.",
-                )
-    return Result()
+                return differs(f"{', '.join(layer)} (layer {number})", ", ".join(there))
+    return passed()
 
 
 def is_in_order(wiring: Wiring) -> bool:
-    """Whether the check above says so."""
-    return not sublayers_in_order(wiring).expected
+    """Return whether the check above passes."""
+    return not sublayers_in_order(wiring).failed
 
 
 def broken(wiring: Wiring, start: str, end: str) -> list[str]:
-    """Where, in a layer, a part does not reach the one that should read it."""
+    """Return the parts that the part before them does not reach, though they should read it."""
     links = []
     for n in range(1, wiring.subject.config.layers + 1):
         if not wiring.reaches(wiring.part(start, n), wiring.part(end, n)):
@@ -60,58 +59,83 @@ def broken(wiring: Wiring, start: str, end: str) -> list[str]:
     return links
 
 
-@check_of_wiring("3.2.3", "queries of cross-attention come from the decoder's self-attention")
-def cross_queries(wiring: Wiring) -> Result:
-    """Its scores change where self-attention, just before it, gives something else."""
+@check_of_wiring(
+    "cross-attention-queries",
+    "3.2.3",
+    passes="The queries of cross-attention come from decoder self-attention.",
+    fails="The queries of cross-attention do not come from decoder self-attention.",
+    explains=("residual-sums", "attention-inputs"),
+)
+def cross_queries(wiring: Wiring) -> Finding:
+    """Change the output of self-attention: the scores of cross-attention have to change."""
     if not is_in_order(wiring):
-        return not_checked(f"see '{ORDER}'")
+        return waits_for("sublayer-order")
     links = broken(wiring, SELF_ATTENTION, CROSS_ATTENTION)
     if not links:
-        return Result()
-    return Result(
-        DIFFERS,
-        "other scores of cross-attention where self-attention gives something else",
-        f"the same scores in {', '.join(links)}",
-        "Likely the queries are the layer's input; or what self-attention gives is thrown away.",
+        return passed()
+    return differs(
+        f"changing the output of self-attention does not change the scores of {', '.join(links)}",
+        "other scores",
+        fix="Compute the queries from the output of Add & Norm after self-attention.",
     )
 
 
-@check_of_wiring("3.3", "the feed-forward network reads what attention gives")
-def ffn_reads_attention(wiring: Wiring) -> Result:
-    """Its hidden numbers change where the attention just before it gives something else."""
+@check_of_wiring(
+    "feed-forward-input",
+    "3.3",
+    passes="The feed-forward network reads the output of attention.",
+    fails="The feed-forward network does not read the output of attention.",
+    explains=("feed-forward-place", "residual-sums"),
+)
+def ffn_reads_attention(wiring: Wiring) -> Finding:
+    """Change the output of attention: the activations of the network have to change."""
     if not is_in_order(wiring):
-        return not_checked(f"see '{ORDER}'")
+        return waits_for("sublayer-order")
     if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
-        return not_checked("no product with config.d_ff numbers for each word was seen")
+        return not_run("no product with config.d_ff numbers per token was seen")
     links = broken(wiring, ENCODER_ATTENTION, ENCODER_FFN)
     links += broken(wiring, CROSS_ATTENTION, DECODER_FFN)
     if not links:
-        return Result()
-    return Result(
-        DIFFERS,
-        "other hidden numbers where the attention before it gives something else",
-        f"the same ones in {', '.join(links)}",
-        "Likely it reads the layer's input; or the result of the sum before it is thrown away.",
+        return passed()
+    return differs(
+        f"changing the output of attention does not change the activations of {', '.join(links)}",
+        "other activations",
+        fix="Compute the feed-forward network from the output of Add & Norm after attention.",
     )
 
 
-@check_of_wiring("3.1", "each sub-layer's input is added to what it gives")
-def residual_connections(wiring: Wiring) -> Result:
-    """Other words change what is behind a sub-layer that always gives the same."""
+@check_of_wiring(
+    "residual-connections",
+    "3.1",
+    passes="Every sub-layer has a residual connection.",
+    fails="A sub-layer has no residual connection.",
+    explains=("post-norm", "residual-sums", "sublayer-output-used", "feed-forward-place"),
+)
+def residual_connections(wiring: Wiring) -> Finding:
+    """Fix a sub-layer's output and change the tokens: the layer's output has to change."""
     missing = [part.name for part in wiring.parts if not wiring.passes_input(part)]
     if not missing:
-        return Result()
-    return Result(
-        DIFFERS,
-        "something else behind a sub-layer for other words, though it always gives the same",
-        f"the same behind {', '.join(missing)}",
-        "A residual connection is missing: signals and gradients go through every sub-layer.",
+        return passed()
+    return differs(
+        f"the input of {', '.join(missing)} does not reach the layer's output",
+        "x + Sublayer(x)",
+        says=f"No residual connection around {', '.join(missing)}.",
+        fix="Add the sub-layer's input to its output.",
     )
 
 
-@check_of_wiring("3.1", "what each sub-layer gives is carried on to the next layer")
-def carried_on(wiring: Wiring) -> Result:
-    """By the residual connections: weights of attention and hidden numbers stay as they are."""
+@check_of_wiring(
+    "sublayer-output-used",
+    "3.1",
+    passes="Every sub-layer's output reaches the next layer.",
+    fails="A sub-layer's output does not reach the next layer.",
+    explains=("feed-forward-place", "residual-sums"),
+)
+def carried_on(wiring: Wiring) -> Finding:
+    """Change a sub-layer's output: by residual connections alone, the next layer's input changes.
+
+    Attention weights and activations stay as they are.
+    """
     layers = wiring.subject.config.layers
     lost = []
     for part in wiring.parts:
@@ -127,18 +151,16 @@ def carried_on(wiring: Wiring) -> Result:
     if reads_network and last and not wiring.reaches(last, LOGITS):
         lost.append(last.name)
     if not lost:
-        return Result()
-    return Result(
-        DIFFERS,
-        "a change of what the next layer reads where a sub-layer gives something else",
-        f"none of {', '.join(lost)}",
-        "Likely a residual connection behind it is missing, or adds the layer's input in place of "
-        "its own sub-layer's; or the next layer reads something else.",
+        return passed()
+    return differs(
+        f"the output of {', '.join(lost)} does not reach the next layer",
+        "every output in the next residual sum",
+        fix="Add each sub-layer's own input to its output, not the layer's input or an earlier x.",
     )
 
 
 def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:
-    """The last encoder layer and part that reach the keys of a decoder layer; 0 is none."""
+    """Return the last encoder layer and part that reach a decoder layer's keys; 0 is none."""
     cross = wiring.part(CROSS_ATTENTION, layer)
     blocked = wiring.cross_attentions_but(layer)
     reaching = [p for p in wiring.parts if p.kind in ENCODER and wiring.reaches(p, cross, blocked)]
@@ -146,9 +168,15 @@ def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:
     return (last.layer, last.kind) if last else (0, "")
 
 
-@check_of_wiring("3.2.3", "every decoder layer reads the encoder's last layer")
-def last_encoder_layer(wiring: Wiring) -> Result:
-    """Keys change with what its last sub-layer gives; and values, with weights as they are."""
+@check_of_wiring(
+    "encoder-output",
+    "3.2.3",
+    passes="Every decoder layer reads the last encoder layer's output.",
+    fails="A decoder layer does not read the last encoder layer's output.",
+    explains=("gradients", "final-norm"),
+)
+def last_encoder_layer(wiring: Wiring) -> Finding:
+    """Change the output of the encoder's last sub-layer: keys and values have to change."""
     layers = wiring.subject.config.layers
     has_ffn = wiring.part(ENCODER_FFN, layers) is not None and is_in_order(wiring)
     expected = (layers, ENCODER_FFN if has_ffn else ENCODER_ATTENTION)
@@ -157,9 +185,6 @@ def last_encoder_layer(wiring: Wiring) -> Result:
         tops = [(top[0], "") for top in tops]
         expected = (layers, "")
     wrong = [n for n, top in enumerate(tops, start=1) if top != expected]
-    expected_change = (
-        "keys and values of each layer that change with what the encoder's last layer gives"
-    )
     if wrong:
         names = []
         for n in wrong:
@@ -168,47 +193,55 @@ def last_encoder_layer(wiring: Wiring) -> Result:
             read = f"encoder layer {number}{after}" if number else "no encoder layer"
             names.append(f"decoder layer {n} reads {read}")
         ladder = len(set(tops)) > 1
-        return Result(
-            DIFFERS,
-            expected_change,
+        return differs(
             "; ".join(names),
-            "Each decoder layer has another one of the encoder's; all of the paper's have the last."
-            if ladder
-            else "What the encoder's last layer computes is not what the decoder looks up.",
+            f"every decoder layer reads encoder layer {layers}",
+            says="The decoder layers read different encoder layers." if ladder else "",
+            fix="Pass the output of the last encoder layer to every decoder layer.",
         )
     last = wiring.part(expected[1] or ENCODER_ATTENTION, layers)
     for n in range(1, layers + 1):
         is_read = wiring.reaches(wiring.part(CROSS_ATTENTION, n), LOGITS)
         if is_read and not wiring.reaches(last, LOGITS, wiring.cross_attentions_but(n)):
-            return Result(
-                DIFFERS,
-                expected_change,
-                f"keys that change, and values of layer {n} that do not",
-                "Likely values come from elsewhere than keys, such as the embeddings.",
+            return differs(
+                f"the values of decoder layer {n} do not depend on encoder layer {layers}; its "
+                "keys do",
+                "keys and values from the same memory",
+                says="The values of cross-attention do not come from the encoder's output.",
             )
-    return Result()
+    return passed()
 
 
-@check_of_wiring("3.1", "the decoder's first self-attention sees the target alone")
-def self_attention_without_source(wiring: Wiring) -> Result:
-    """Nothing of the encoder reaches it."""
+@check_of_wiring(
+    "decoder-input",
+    "3.1",
+    passes="The first decoder self-attention depends on the target alone.",
+    fails="The first decoder self-attention depends on the source.",
+)
+def self_attention_without_source(wiring: Wiring) -> Finding:
+    """Change each encoder part: the first scores of the decoder may not change."""
     if not is_in_order(wiring):
-        return not_checked(f"see '{ORDER}'")
+        return waits_for("sublayer-order")
     first = wiring.part(SELF_ATTENTION, 1)
     for part in wiring.parts:
         if part.kind in ENCODER and first and first.name in wiring.reached(part):
-            return Result(
-                DIFFERS,
-                "scores that nothing in the encoder changes",
-                f"others where {part.name} gives something else",
-                "Its input is not the target's embeddings alone.",
+            return differs(
+                f"changing the output of {part.name} changes the scores of {first.name}",
+                "no change",
+                fix="Give the first decoder layer the target embeddings alone.",
             )
-    return Result()
+    return passed()
 
 
-@check_of_wiring("3.5", "the order of the target matters")
-def order_of_target(wiring: Wiring) -> Result:
-    """The last word's score for an earlier word changes when that word changes its place."""
+@check_of_wiring(
+    "target-order",
+    "3.5",
+    passes="The decoder knows the order of the target tokens.",
+    fails="The decoder does not know the order of the target tokens.",
+    explains=("sinusoids",),
+)
+def order_of_target(wiring: Wiring) -> Finding:
+    """Swap two target tokens: the last token's scores for them have to change."""
     first = wiring.part(SELF_ATTENTION, 1)
     swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
@@ -219,17 +252,16 @@ def order_of_target(wiring: Wiring) -> Result:
         after = shown_scores(trace.events[number])[..., -1, :]
         there_and_back = after[..., [0, 2, 1, *range(3, after.size(-1))]]
         if difference(before, there_and_back) > 10 * ARRIVED:
-            return Result()
-    return Result(
-        ERROR,
-        "other scores in the decoder where two words change places",
-        "the same ones, wherever a word stands",
-        "The decoder does not know where a word stands: it has no positions.",
+            return passed()
+    return error(
+        "swapping two target tokens swaps their scores and changes nothing else",
+        "scores that depend on the position",
+        fix="Add positional encodings to the target embeddings.",
     )
 
 
-def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Result:
-    """Whether the scores of the first layer are the same through the file's two functions."""
+def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Finding:
+    """Compare the first layer's scores in the model with those from the file's two functions."""
     subject = wiring.subject
     part = wiring.part(kind, 1)
     ids = wiring.source if kind == ENCODER_ATTENTION else wiring.target
@@ -244,30 +276,34 @@ def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Re
     if len(own) == len(events):
         before = [wiring.events[number] for number in events]
         if not any(changed(old, new) for old, new in zip(before, own, strict=True)):
-            return Result()
-    return Result(
-        DIFFERS,
-        f"the scores of the model's first layer from {layer} of {embedding}",
-        "other scores",
-        "The file shows something else than what logits computes, or leaves out something between "
-        "the two.",
+            return passed()
+    return differs(
+        f"{layer}({embedding}(ids)) has other attention scores than the model's first layer",
+        "the same scores",
+        fix=f"Call in {embedding}() and {layer}() everything that logits() does before and in the "
+        "first layer.",
     )
 
 
 @check_of_wiring(
-    "3.1", "embedding and encoder_layer are the model's own", "embedding", "encoder_layer"
+    "adapter-encoder",
+    "3.1",
+    passes="embedding() and encoder_layer() return what the model computes.",
+    fails="embedding() or encoder_layer() does not return what the model computes.",
+    needs=("embedding", "encoder_layer"),
 )
-def encoder_functions(wiring: Wiring) -> Result:
-    """They give the scores that the model has."""
+def encoder_functions(wiring: Wiring) -> Finding:
+    """Compare the encoder's first scores with the model's."""
     return shows_the_model(wiring, "embedding", "encoder_layer", ENCODER_ATTENTION)
 
 
 @check_of_wiring(
+    "adapter-decoder",
     "3.1",
-    "target_embedding and decoder_layer are the model's own",
-    "target_embedding",
-    "decoder_layer",
+    passes="target_embedding() and decoder_layer() return what the model computes.",
+    fails="target_embedding() or decoder_layer() does not return what the model computes.",
+    needs=("target_embedding", "decoder_layer"),
 )
-def decoder_functions(wiring: Wiring) -> Result:
-    """They give the scores that the model has."""
+def decoder_functions(wiring: Wiring) -> Finding:
+    """Compare the decoder's first scores with the model's."""
     return shows_the_model(wiring, "target_embedding", "decoder_layer", SELF_ATTENTION)

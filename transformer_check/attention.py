@@ -6,7 +6,8 @@ Shape letters: B batch, H heads, T queries, S keys, K d_k.
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ERROR, Result, check_of, not_checked
+from .findings import DIFFERENCE, ERROR, Finding, differs, error, not_run, passed
+from .registry import check_of
 from .subject import Subject
 
 
@@ -26,24 +27,36 @@ class Attention:
         return self.subject.tensor("attention", shape, self.q, self.k, values, mask).detach()
 
 
-@check_of("3.2.1", "softmax is over the keys: weights of a query sum to one", "attention")
-def softmax_over_keys(subject: Subject) -> Result:
-    """Values that are all one stay one."""
+@check_of(
+    "equation-1-softmax",
+    "3.2.1",
+    passes="attention() takes the softmax over the keys.",
+    fails="attention() does not take the softmax over the keys.",
+    needs=("attention",),
+    explains=("equation-1-mask",),
+)
+def softmax_over_keys(subject: Subject) -> Finding:
+    """With values of one, every output is one."""
     sums = Attention(subject).weights().sum(-1)
     away = float((sums - 1).abs().max())
     if away < 1e-4:
-        return Result()
-    return Result(
-        DIFFERS,
-        "sums of 1",
-        f"sums from {float(sums.min()):.3g} to {float(sums.max()):.3g}",
-        "The softmax is over another dimension, or weights are changed after it.",
+        return passed()
+    return differs(
+        f"the weights of a query sum to {float(sums.min()):.3g} to {float(sums.max()):.3g}",
+        "1",
+        fix="Use softmax(dim=-1) for scores [B, H, T, S].",
     )
 
 
-@check_of("3.2.1", "scores are divided by √d_k", "attention")
-def scale(subject: Subject) -> Result:
-    """The slope of log-weights over products of queries and keys."""
+@check_of(
+    "equation-1-scale",
+    "3.2.1",
+    passes="attention() divides the scores by √d_k.",
+    fails="attention() does not divide the scores by √d_k.",
+    needs=("attention",),
+)
+def scale(subject: Subject) -> Finding:
+    """Fit the slope of log weights over products of queries and keys."""
     attention = Attention(subject)
     products = attention.q @ attention.k.transpose(-2, -1)
     products = products - products.mean(-1, keepdim=True)
@@ -51,47 +64,56 @@ def scale(subject: Subject) -> Result:
     logs = logs - logs.mean(-1, keepdim=True)
     slope = float((products * logs).sum() / (products * products).sum())
     if float((logs - slope * products).abs().max()) > 1e-2:
-        return not_checked("the weights are no softmax of products of queries and keys")
+        return not_run("the weights are no softmax of products of queries and keys")
     if abs(slope * 8**0.5 - 1) < 1e-3:
-        return Result()
-    return Result(
-        DIFFERS,
-        f"products times 1/√{8} = {8**-0.5:.4f}",
-        f"times {slope:.4f}",
-        "The softmax is sharper or flatter than the paper's, the more so the larger d_k is.",
+        return passed()
+    return differs(
+        f"factor {slope:.4f}", f"1/√8 = {8**-0.5:.4f}", fix="Divide by math.sqrt(q.size(-1))."
     )
 
 
-@check_of("3.2.3", "the mask of attention hides keys", "attention")
-def mask_hides(subject: Subject) -> Result:
-    """A hidden key has weight zero, and the others share one."""
+@check_of(
+    "equation-1-mask",
+    "3.2.3",
+    passes="The mask of attention() hides keys.",
+    fails="The mask of attention() does not hide keys.",
+    needs=("attention",),
+)
+def mask_hides(subject: Subject) -> Finding:
+    """A hidden key has weight zero, and the weights of the other keys sum to one."""
     mask = torch.ones(5, 7, dtype=torch.bool).tril(1).expand(2, 1, 5, 7)
     attention = Attention(subject)
     weights = attention.weights(mask)
     hidden = float(weights.masked_fill(mask, 0).max())
     rows = float((weights.sum(-1) - 1).abs().max())
     if hidden < 1e-5 and rows < 1e-4:
-        return Result()
-    return Result(
-        ERROR if hidden >= 1e-5 else DIFFERS,
-        "weight 0 for keys whose mask is False, and 1 for the others together",
-        f"up to {hidden:.3g} for a hidden key, and sums up to {rows:.2g} away from 1",
-        "The mask does nothing, is used the other way round, or comes after the softmax.",
+        return passed()
+    return Finding(
+        ERROR if hidden >= 1e-5 else DIFFERENCE,
+        f"a hidden key has a weight of up to {hidden:.3g}; sums of weights are up to {rows:.2g} "
+        "away from 1",
+        "0 and 0",
+        fix="Set the scores to -inf where the mask is False, before the softmax.",
     )
 
 
-@check_of("3.2.1", "large scores have finite weights", "attention")
-def large_scores(subject: Subject) -> Result:
+@check_of(
+    "equation-1-overflow",
+    "3.2.1",
+    passes="attention() gives finite weights to scores of a thousand.",
+    fails="attention() gives weights that are not finite to large scores.",
+    needs=("attention",),
+)
+def large_scores(subject: Subject) -> Finding:
     """exp(89) is infinite in float32: a softmax subtracts the maximum first."""
     attention = Attention(subject, size=1000.0)
     values = torch.eye(7).expand(2, 4, 7, 7)
     output = subject.call("attention", attention.q, attention.k, values, None)
     output = output[0] if isinstance(output, tuple) else output
     if bool(output.isfinite().all()):
-        return Result()
-    return Result(
-        ERROR,
-        "finite weights for scores of a thousand",
-        f"{int((~output.isfinite()).sum())} of {output.numel()} that are not",
-        "One large score makes a sentence NaN, and its gradient the whole model.",
+        return passed()
+    return error(
+        f"{int((~output.isfinite()).sum())} of {output.numel()} outputs are NaN or infinite",
+        "0",
+        fix="Use torch.softmax, or subtract the maximum of each row first.",
     )

@@ -1,128 +1,203 @@
-"""The card: what each check found, by section of the paper."""
+"""The card: the findings of all checks, with one problem for each cause."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-PAPER = "as in the paper"
-ON_PURPOSE = "differs, as in many models on purpose"
-DIFFERS = "differs"
-ERROR = "error"
-NOT_CHECKED = "not checked"
+from .findings import DIFFERENCE, ERROR, FAILED, NOT_RUN, PASSED, STATUSES, VARIANT, Finding
+from .registry import NOT_COVERED, Check, section_order
 
-STATUSES = [PAPER, ON_PURPOSE, DIFFERS, ERROR, NOT_CHECKED]
+SEVERITY = (ERROR, DIFFERENCE, VARIANT)
+"""from the worst"""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one check found; the three sentences say more if it is not as in the paper."""
+class Result(NamedTuple):
+    """A check and what it found."""
 
-    status: str = PAPER
-    expected: str = ""
-    seen: str = ""
-    meaning: str = ""
+    check: Check
+    finding: Finding
 
-
-def not_checked(what_to_do: str) -> Result:
-    """Nothing can be said, and what would change that."""
-    return Result(NOT_CHECKED, meaning=what_to_do)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: a section of the paper, what is to be true, and the function that looks."""
-
-    section: str
-    title: str
-    look: Callable[[Any], Result]
-    needs: tuple[str, ...] = ()
-    """functions of the file without which there is nothing to look at"""
+    @property
+    def sentence(self) -> str:
+        """The finding's own sentence, or the check's for this result."""
+        if self.finding.says:
+            return self.finding.says
+        return self.check.fails if self.finding.failed else self.check.passes
 
 
-CHECKS: list[Check] = []
-
-NEVER = (
-    "formulas of layers after the first",
-    "initial weights",
-    "data and batches",
-    "the training itself",
-    "averaged checkpoints",
-)
-"""what no check looks at"""
+def named(result: Result) -> str:
+    """Return the id of a result with its side."""
+    return f"{result.check.id} ({result.check.side})" if result.check.side else result.check.id
 
 
-def check_of(section: str, title: str, *needs: str) -> Callable[[Any], Any]:
-    """Put the function below into :data:`CHECKS`."""
+@dataclass
+class Problem:
+    """A cause: the results of one check that failed, and its consequences.
 
-    def add(look: Callable[[Any], Result]) -> Callable[[Any], Result]:
-        CHECKS.append(Check(section, title, look, needs))
-        return look
+    Args:
+        results: of the check, one for each side with the same sentence
+        consequences: results of other checks that failed for this cause
+    """
 
-    return add
+    results: list[Result]
+    consequences: list[Result] = field(default_factory=list)
+
+    @property
+    def check(self) -> Check:
+        """The check that failed."""
+        return self.results[0].check
+
+    @property
+    def status(self) -> str:
+        """The worst status of the results and their consequences."""
+        statuses = {result.finding.status for result in (*self.results, *self.consequences)}
+        return next(status for status in SEVERITY if status in statuses)
+
+    @property
+    def sentence(self) -> str:
+        """The sentence of the results, with their sides."""
+        sides = " and ".join(result.check.side for result in self.results if result.check.side)
+        sentence = self.results[0].sentence
+        return f"{sentence.removesuffix('.')} ({sides})." if sides else sentence
 
 
 class Card:
-    """All checks of one implementation with their results, in the order of the paper."""
+    """The results of one implementation, in the order of the paper.
 
-    def __init__(self, name: str, results: list[tuple[Check, Result]]) -> None:
+    Args:
+        name: of the file
+        results: of each check
+        accepted: ids of checks whose differences are intended (``ACCEPT`` in the file)
+        places: function of the file → where it is defined
+        seconds: how long the checks took
+    """
+
+    def __init__(
+        self,
+        name: str,
+        results: Iterable[Result],
+        accepted: Iterable[str] = (),
+        places: dict[str, str] | None = None,
+        seconds: float = 0.0,
+    ) -> None:
         self.name = name
-        self.results = sorted(results, key=lambda pair: pair[0].section.replace("Table", "7"))
+        self.results = sorted(results, key=lambda result: section_order(result.check))
+        self.accepted = frozenset(accepted)
+        self.places = places or {}
+        self.seconds = seconds
+        self.problems = find_problems(self.results)
 
-    def __getitem__(self, title: str) -> Result:
-        return next(result for check, result in self.results if check.title == title)
+    def __getitem__(self, check_id: str) -> Finding:
+        """Return the worst finding of the sides that were run; KeyError for another id."""
+        own = [result.finding for result in self.results if result.check.id == check_id]
+        if not own:
+            raise KeyError(check_id)
+        order = (*SEVERITY, PASSED, NOT_RUN)
+        return min(own, key=lambda finding: order.index(finding.status))
+
+    def of_side(self, check_id: str, side: str) -> Finding:
+        """Return the finding of one side of a check."""
+        for check, finding in self.results:
+            if (check.id, check.side) == (check_id, side):
+                return finding
+        raise KeyError(f"{check_id} ({side})")
 
     def count(self, status: str) -> int:
-        """How many checks have this status."""
-        return sum(result.status == status for _, result in self.results)
+        """Count the checks with this status; each side counts."""
+        return sum(result.finding.status == status for result in self.results)
 
-    def titles(self, *statuses: str) -> list[str]:
-        """The checks with one of these statuses."""
-        return [check.title for check, result in self.results if result.status in statuses]
+    def ids(self, *statuses: str) -> list[str]:
+        """Return the ids of checks with a side of one of these statuses."""
+        own = [result.check.id for result in self.results if result.finding.status in statuses]
+        return list(dict.fromkeys(own))
 
-    def summary(self) -> str:
-        """One line: how many checks, and how many of each status."""
-        counts = [(self.count(status), status) for status in STATUSES]
-        return f"{len(self.results)} checks: " + "; ".join(f"{n} {what}" for n, what in counts if n)
+    def problems_of(self, status: str) -> list[Problem]:
+        """Return the problems of this status that the file does not accept."""
+        return [p for p in self.problems if p.status == status and not self.accepts(p)]
 
-    def text(self) -> str:
-        """For people: what is as in the paper in a section on one line, then each difference."""
-        lines = [f"{self.name}: {self.summary()}"]
-        for section in dict.fromkeys(check.section for check, _ in self.results):
-            here = [pair for pair in self.results if pair[0].section == section]
-            for reason in dict.fromkeys(result.meaning for _, result in here):
-                alike = [c.title for c, r in here if r.meaning == reason and not r.expected]
-                if alike:
-                    status = f"{NOT_CHECKED} ({reason})" if reason else PAPER
-                    lines.append(f"{section:<8}{status}: {'; '.join(alike)}")
-            for check, result in here:
-                if result.expected:
-                    status = "ERROR" if result.status == ERROR else result.status
-                    lines += [
-                        f"{section:<8}{status}: {check.title}",
-                        f"{'':10}expected {result.expected}; seen {result.seen}",
-                        f"{'':10}{result.meaning}",
-                    ]
-        lines.append(f"not looked at: {'; '.join(self.not_looked_at())}")
-        return "\n".join(lines)
+    def accepts(self, problem: Problem) -> bool:
+        """Return whether the file accepts a problem; an error is never accepted."""
+        return problem.status != ERROR and problem.check.id in self.accepted
 
-    def not_looked_at(self) -> list[str]:
-        """By section, how many checks had nothing to look at; and what no check looks at."""
-        unchecked = [
-            check.section for check, result in self.results if result.status == NOT_CHECKED
-        ]
-        parts = []
-        for section in dict.fromkeys(unchecked):
-            every = sum(check.section == section for check, _ in self.results)
-            parts.append(f"{section} ({unchecked.count(section)} of {every} checks)")
-        return [*parts, *NEVER]
+    @property
+    def has_errors(self) -> bool:
+        """Whether a check found an error."""
+        return self.count(ERROR) > 0
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is a problem that the file does not accept."""
+        return any(not self.accepts(problem) for problem in self.problems)
+
+    def text(self, verbose: bool = False) -> str:
+        """Return the card for people; with ``verbose`` every check is listed."""
+        from .layout import lines_of  # it describes cards, so it imports this module
+
+        return "\n".join(lines_of(self, verbose))
+
+    def where(self, result: Result) -> list[str]:
+        """Return the functions of the file and the modules that a result is about."""
+        places = [self.places[name] for name in result.check.needs if name in self.places]
+        return [*places, *result.finding.modules]
 
     def json(self) -> str:
-        """For machines."""
-        checks = [
-            {"section": check.section, "check": check.title, **asdict(result)}
-            for check, result in self.results
-        ]
+        """Return the card for programs."""
+        causes = {}
+        for problem in self.problems:
+            for consequence in problem.consequences:
+                causes[consequence.check.id, consequence.check.side] = problem.check.id
+        checks = []
+        for result in self.results:
+            check, finding = result
+            checks.append(
+                {
+                    "id": check.id,
+                    "section": check.section,
+                    "side": check.side,
+                    "check": result.sentence,
+                    "status": finding.status,
+                    "found": finding.found,
+                    "expected": finding.expected,
+                    "where": self.where(result),
+                    "fix": finding.fix,
+                    "reason": finding.reason,
+                    "needs": list(check.needs),
+                    "cause": causes.get((check.id, check.side), ""),
+                    "accepted": finding.failed and check.id in self.accepted,
+                }
+            )
         counts = {status: self.count(status) for status in STATUSES}
         card = {"name": self.name, "counts": counts, "checks": checks}
-        return json.dumps(card | {"not_looked_at": self.not_looked_at()}, indent=1)
+        return json.dumps(card | {"not_covered": list(NOT_COVERED)}, indent=1)
+
+
+def find_problems(results: list[Result]) -> list[Problem]:
+    """Group the results that failed by cause, the worst problems first.
+
+    A result is a consequence if a check that failed explains it; then its cause is the one that no
+    other explains.
+    """
+    failed = [result for result in results if result.finding.status in FAILED]
+    causes: dict[str, str] = {}  # id → id of a check that explains it
+    for result in failed:
+        for explained in (*result.check.explains, *result.finding.explains):
+            causes.setdefault(explained, result.check.id)
+    problems: list[Problem] = []
+    for result in failed:
+        if result.check.id in causes:
+            continue
+        own = [p for p in problems if p.check.id == result.check.id]
+        same = [p for p in own if p.results[0].sentence == result.sentence]
+        if same:
+            same[0].results.append(result)
+        else:
+            problems.append(Problem([result]))
+    for result in failed:
+        if result.check.id in causes:
+            root = causes[result.check.id]
+            while root in causes:
+                root = causes[root]
+            problem = next(p for p in problems if p.check.id == root)
+            problem.consequences.append(result)
+    return sorted(problems, key=lambda problem: SEVERITY.index(problem.status))

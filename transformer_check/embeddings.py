@@ -5,26 +5,31 @@ Shape letters: B batch, L length, V vocabulary, D d_model.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ON_PURPOSE, Result, check_of, not_checked
+from .findings import Finding, differs, not_run, passed, variant
+from .registry import check_of
 from .subject import SAME, Subject, difference
 from .whole_model import in_training
 
-NO_MULTIPLE = "the function gives no sum of a matrix's rows, times a number, and positions"
+NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
 
 
-EmbeddingCheck = Callable[[Subject, str], Result]
+EmbeddingCheck = Callable[[Subject, str], Finding]
+SIDES = {"source": "embedding", "target": "target_embedding"}
 
 
-def check_of_embeddings(section: str, title: str) -> Callable[[EmbeddingCheck], EmbeddingCheck]:
+def check_of_embeddings(
+    check_id: str, section: str, **texts: Any
+) -> Callable[[EmbeddingCheck], EmbeddingCheck]:
     """Put the function below into the checks of the source's embeddings and of the target's."""
 
     def add(look: EmbeddingCheck) -> EmbeddingCheck:
-        for function, side in (("embedding", ""), ("target_embedding", "target: ")):
-            check_of(section, f"{side}{title}", function)(
+        for side, function in SIDES.items():
+            check_of(check_id, section, **texts, needs=(function,), side=side)(
                 lambda subject, function=function: look(subject, function)
             )
         return look
@@ -61,22 +66,28 @@ def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, flo
     return min(fits, key=lambda fit: fit[2], default=(math.nan, torch.empty(0), math.inf))
 
 
-@check_of_embeddings("3.4", "embeddings are multiplied by √d_model")
-def embedding_factor(subject: Subject, function: str) -> Result:
-    """The factor is measured, so it may be anywhere between the matrix and the first layer."""
+@check_of_embeddings(
+    "embedding-scale",
+    "3.4",
+    passes="Embeddings are multiplied by √d_model.",
+    fails="Embeddings are not multiplied by √d_model.",
+)
+def embedding_factor(subject: Subject, function: str) -> Finding:
+    """Measure the factor, wherever between the matrix and the first layer it is applied."""
     factor, _, misfit = factor_and_rows(subject, function)
     expected = subject.config.d_model**0.5
-    fits = misfit < 1e-2
-    if fits and abs(factor / expected - 1) < 1e-3:
-        return Result()
-    return Result(
-        DIFFERS,
-        f"rows of the matrix times {expected:.3f}",
-        f"times {factor:.3f}" if fits else "no multiple of any matrix's rows",
-        "Words and positions have another proportion than the paper's; with a matrix that is also "
-        "the output's, either words are too small or logits too large."
-        if fits
-        else "Something, such as a norm, comes between the sum and the first layer.",
+    if misfit >= 1e-2:
+        return differs(
+            "no multiple of the rows of any embedding matrix",
+            f"factor {expected:.3f}",
+            says="The first layer's input is not a multiple of the embeddings plus positions.",
+        )
+    if abs(factor / expected - 1) < 1e-3:
+        return passed()
+    return differs(
+        f"factor {factor:.3f}",
+        f"{expected:.3f}",
+        fix="Multiply by math.sqrt(d_model), and initialise the matrix with std d_model**-0.5.",
     )
 
 
@@ -112,38 +123,41 @@ def layouts_of(subject: Subject, function: str) -> list[str]:
     return [name for name in tables if float((tables[name] - seen).abs().max()) < 1e-3]
 
 
-@check_of_embeddings("3.5", "sinusoids have the paper's values")
-def sinusoid_values(subject: Subject, function: str) -> Result:
-    """By what is left of the embedding once the words are taken out of it."""
+@check_of_embeddings(
+    "sinusoids",
+    "3.5",
+    passes="The positional encodings have the paper's values.",
+    fails="The positional encodings do not have the paper's values.",
+)
+def sinusoid_values(subject: Subject, function: str) -> Finding:
+    """Compare what is left of the embedding without the tokens' rows."""
     if factor_and_rows(subject, function)[2] > 1e-2:
-        return not_checked(NO_MULTIPLE)
+        return not_run(NO_MULTIPLE)
     if subject.config.learned_positions:
-        return Result()
+        return not_run("CONFIG.learned_positions is True")
     names = layouts_of(subject, function)
     if PAPERS in names:
-        return Result()
+        return passed()
     expected = "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0"
     if names and function == "target_embedding" and subject.has("embedding"):
         of_source = layouts_of(subject, "embedding")
         if of_source != names:
-            meaning = f"The source's are {of_source[0] if of_source else 'others'}."
-            return Result(DIFFERS, expected, names[0], meaning)
+            says = "Source and target have different positional encodings."
+            return differs(names[0], of_source[0] if of_source else expected, says=says)
     if names:
-        meaning = "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
-        return Result(ON_PURPOSE, expected, names[0], meaning)
+        says = "The positional encodings are the paper's in another arrangement."
+        return variant(names[0], expected, says=says)
     if positions_trained(subject, function):
-        return Result(ON_PURPOSE, expected, "a learned table", "Row (E) of Table 3.")
+        return not_run("the positions are learned")
     seen = positions(subject, function)
     if seen.abs().max() < 1e-3:
-        meaning = "The embedding has no positions."
-        return Result(DIFFERS, expected, "nothing beside the words", meaning)
+        return differs("zeros", expected, says="The embeddings have no positional encodings.")
     away = float((layouts(*seen.shape)[PAPERS] - seen).abs().max())
-    meaning = "Wavelengths, the order of dimensions or the first position are not the paper's."
-    return Result(DIFFERS, expected, f"values {away:.2g} away", meaning)
+    return differs(f"values up to {away:.2g} away", expected)
 
 
 def positions_trained(subject: Subject, function: str) -> bool:
-    """Whether a parameter changes the difference of one word at two positions."""
+    """Return whether a parameter changes the difference of one token at two positions."""
     ids = subject.source[:1, :1].expand(1, 4)
     embeddings = embedded(subject, function, ids)
     parameters = [p for p in subject.model.parameters() if p.requires_grad]
@@ -155,40 +169,56 @@ def positions_trained(subject: Subject, function: str) -> bool:
     return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
 
 
-@check_of_embeddings("3.5", "positions are not trained")
-def fixed_positions(subject: Subject, function: str) -> Result:
-    """Except in row (E) of Table 3."""
+@check_of_embeddings(
+    "learned-positions",
+    "3.5",
+    passes="The positional encodings are not trained.",
+    fails="The positional encodings are learned.",
+    explains=("sinusoids", "parameter-count"),
+)
+def fixed_positions(subject: Subject, function: str) -> Finding:
+    """Look for a gradient, which only row (E) of Table 3 has."""
     if factor_and_rows(subject, function)[2] > 1e-2:
-        return not_checked(NO_MULTIPLE)
+        return not_run(NO_MULTIPLE)
     trained = positions_trained(subject, function)
     expected = subject.config.learned_positions
-    if trained == expected:
-        return Result()
-    return Result(
-        ON_PURPOSE,
-        "trained positions" if expected else "positions that no gradient changes",
-        "a parameter that changes them" if trained else "none that changes them",
-        "CONFIG says whether row (E) of Table 3 is meant: learned_positions.",
-    )
+    if trained and expected:
+        return passed("The positional encodings are learned, as CONFIG.learned_positions says.")
+    if trained:
+        return variant("a trained parameter", "sinusoids")
+    if expected:
+        return variant(
+            "no parameter that changes them",
+            "a trained table, since CONFIG.learned_positions is True",
+            says="The positional encodings are not learned.",
+        )
+    return passed()
 
 
-@check_of_embeddings("5.4", "dropout is on the sum of embedding and position")
-def dropout_on_sum(subject: Subject, function: str) -> Result:
-    """In training, a number is zero, or twice what it is in evaluation (with dropout 0.5)."""
+@check_of_embeddings(
+    "embedding-dropout",
+    "5.4",
+    passes="Dropout is applied to the sum of embedding and position.",
+    fails="Dropout is not applied to the sum of embedding and position.",
+    explains=("dropout-places",),
+)
+def dropout_on_sum(subject: Subject, function: str) -> Finding:
+    """With dropout 0.5, each activation is zero in training, or twice that in evaluation."""
     if factor_and_rows(subject, function)[2] > 1e-2:
-        return not_checked(NO_MULTIPLE)
-    lively, calm, _ = in_training(subject, function, subject.source)
-    zero = lively.abs() < 1e-6
-    double = (lively - 2 * calm).abs() < 1e-3 * calm.abs().max()
+        return not_run(NO_MULTIPLE)
+    in_train, in_eval, _ = in_training(subject, function, subject.source)
+    zero = in_train.abs() < 1e-6
+    double = (in_train - 2 * in_eval).abs() < 1e-3 * in_eval.abs().max()
     share = float(zero.float().mean())
     if (zero | double).all() and 0.3 < share < 0.7:
-        return Result()
-    nothing = difference(calm, lively) < SAME
-    return Result(
-        DIFFERS,
-        "each number zero, or divided by 1 - P_drop",
-        "no dropout"
-        if nothing
-        else f"{share:.0%} zeros, {float(double.float().mean()):.0%} scaled",
-        "The paper drops numbers of the sum, positions included.",
+        return passed()
+    if difference(in_eval, in_train) < SAME:
+        return differs(
+            "no dropout",
+            "dropout with the rate config.dropout",
+            fix="Apply dropout to the sum before the first layer.",
+        )
+    return differs(
+        f"{share:.0%} zeros, {float(double.float().mean()):.0%} scaled, with dropout 0.5",
+        "each activation zero or scaled by 1 / (1 - P_drop)",
     )

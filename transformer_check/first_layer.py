@@ -9,32 +9,47 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ON_PURPOSE, Result, not_checked
+from .findings import Finding, differs, not_run, passed, variant, waits_for
 from .layer import Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm, norm
 from .subject import SAME, difference
 
 
-@check_of_layers("3.1", "the norm comes after the sum: LayerNorm(x + Sublayer(x))")
-def norm_after_sum(layer: Layer) -> Result:
-    """Where sub-layers give zero, the paper's layer is the norm of its input."""
-    if is_post_norm(layer):
-        return Result()
-    bare = layer.bare(layer.x)
-    expected = "LayerNorm(x) from a layer whose sub-layers give zero"
+@check_of_layers(
+    "pre-norm",
+    "3.1",
+    passes="The first layer is not pre-norm.",
+    fails="The layers are pre-norm: x + Sublayer(LayerNorm(x)).",
+)
+def norm_before_sublayer(layer: Layer) -> Finding:
+    """With sub-layers that return zero, a pre-norm layer returns its input."""
+    if not is_pre_norm(layer):
+        return passed()
+    return variant("x + Sublayer(LayerNorm(x))", "LayerNorm(x + Sublayer(x))")
+
+
+@check_of_layers(
+    "post-norm",
+    "3.1",
+    passes="The first layer computes LayerNorm(x + Sublayer(x)).",
+    fails="The first layer does not compute LayerNorm(x + Sublayer(x)).",
+    explains=("residual-sums",),
+)
+def norm_after_sum(layer: Layer) -> Finding:
+    """With sub-layers that return zero, the paper's layer is the LayerNorm of its input."""
     if is_pre_norm(layer):
-        meaning = "Pre-norm: it needs a last norm of each stack, and other checkpoints."
-        return Result(ON_PURPOSE, expected, "x: x + Sublayer(LayerNorm(x))", meaning)
+        return not_run("the layers are pre-norm")
+    if is_post_norm(layer):
+        return passed()
+    bare = layer.bare(layer.x)
+    expected = "LayerNorm(x) from a layer whose sub-layers return zero"
     if bare.abs().max() < 1e-3:
-        meaning = "A residual connection is missing: signals and gradients go through every layer."
-        return Result(DIFFERS, expected, "zero", meaning)
+        return differs("zero", expected, says="The first layer has no residual connection.")
     away = difference(norm(layer.x), bare)
-    meaning = "The norm, the sum or their order is another."
-    return Result(DIFFERS, expected, f"something {away:.2g} standard deviations away", meaning)
+    return differs(f"an output {away:.2g} standard deviations away", expected)
 
 
 # ---- sums, seen by biases ------------------------------------------------------------------------
 
-SUMS = "a sum has its sub-layer's input once, and its output"
 RAW = 3.0
 """the standard deviation of the layer's input, by which it is told from a norm of it"""
 Place = float | str
@@ -77,81 +92,107 @@ def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
     return usual
 
 
-@check_of_layers("3.1", SUMS)
-def sums(layer: Layer) -> Result:
-    """Each bias is found beside as many times x as it should be."""
+@check_of_layers(
+    "residual-sums",
+    "3.1",
+    passes="Every residual sum of the first layer is x + Sublayer(x), each term once.",
+    fails="A residual sum of the first layer is not x + Sublayer(x).",
+)
+def sums(layer: Layer) -> Finding:
+    """Find beside how many times x each bias is added."""
     if not (is_post_norm(layer) or is_pre_norm(layer)):
-        return not_checked("the norm comes neither after the sum nor before the sub-layer")
+        return waits_for("post-norm")
     seen = places_of_biases(layer)
     hidden = seen.pop(NONE, 0)
     if not seen:
-        return not_checked("no bias of d_model numbers was found in the layer")
+        return not_run("no bias of d_model numbers was found in the layer")
     usual = places_in_paper(layer)
     if any(seen == Counter(each) for each in usual):
-        return Result()
+        return passed()
     beside: Counter[Place] = Counter(usual[0])
     extra = seen - beside
-    meaning = "What a sub-layer gives is lost: likely a sum adds the layer's input in place of its "
-    meaning += "own sub-layer's, or an earlier x."
+    says = "A sub-layer's output is lost: a residual sum adds another input than its sub-layer's."
     if extra[2.0] or extra[2 * RAW]:
-        meaning = "A residual connection adds its input twice."
+        says = "A residual connection adds its input twice."
     elif extra[0.5] or extra[0.5 * RAW]:
-        meaning = "A residual connection adds half of its input."
+        says = "A residual connection adds half of its input."
     elif extra[0.0]:
-        meaning = "A residual connection is missing."
+        says = "A residual connection is missing."
     elif extra[AFTER]:
-        meaning = "A norm after a sum is left out."
+        says = "A LayerNorm after a residual sum is missing."
     elif extra[RAW]:
-        meaning = "A sum adds the layer's input in place of its own sub-layer's."
-    return Result(
-        DIFFERS,
-        described(beside) + " (a bias shows beside what it is added)",
-        described(seen) + (f"; {hidden} have no effect" if hidden else ""),
-        meaning,
-    )
+        says = "A residual sum adds the layer's input instead of its own sub-layer's."
+    lost = f"; {hidden} biases have no effect" if hidden else ""
+    return differs(f"biases: {described(seen)}{lost}", described(beside), says=says)
 
 
 def described(places: Counter[Place]) -> str:
-    """How many biases are where."""
+    """Write how many biases are added to what."""
     names: dict[Place, str] = {1.0: "a norm of x", RAW: "x", 0.0: "nothing"}
     names |= {2 * RAW: "twice x", 2.0: "twice a norm of x", 0.5: "half a norm of x"}
-    names |= {0.5 * RAW: "half of x", AFTER: "the last sum", ELSE: "something else"}
-    parts = [f"{count} beside {names[place]}" for place, count in places.items() if count]
+    names |= {0.5 * RAW: "half of x", AFTER: "the output", ELSE: "another input"}
+    parts = [f"{count} added to {names[place]}" for place, count in places.items() if count]
     return ", ".join(parts)
 
 
 # ---- The norm's ε --------------------------------------------------------------------------------
 
 
-@check_of_layers("3.1", "the norm divides by √(variance + 1e-6)")
-def norm_epsilon(layer: Layer) -> Result:
-    """ε shows where the variance of a word's numbers is small enough."""
-    if sums(layer).expected:
-        return not_checked(f"see '{SUMS}'")
+@check_of_layers(
+    "norm-variance",
+    "3.1",
+    passes="LayerNorm divides by the standard deviation with d_model in the denominator.",
+    fails="The norm does not divide by the standard deviation with d_model in the denominator.",
+    explains=("norm-epsilon",),
+)
+def norm_variance(layer: Layer) -> Finding:
+    """Compare the variance of the norm's rows with 1."""
+    if sums(layer).failed:
+        return waits_for("residual-sums")
     sample = 1 - 1 / layer.subject.config.d_model
-    rows = float(layer.bare(layer.x).var(-1, unbiased=False).mean())
+    rows = variance_of_rows(layer)
+    if abs(rows - 1) < 1e-3:
+        return passed()
+    is_sample = abs(rows - sample) < 1e-3
+    return differs(
+        f"rows of variance {rows:.4f}",
+        "1",
+        says="The norm divides by the sample standard deviation (d_model - 1)."
+        if is_sample
+        else "",
+        fix="Pass unbiased=False to std()." if is_sample else "",
+    )
+
+
+def variance_of_rows(layer: Layer) -> float:
+    """Return the variance of a normalised row."""
+    if is_post_norm(layer):
+        return float(layer.bare(layer.x).var(-1, unbiased=False).mean())
+    sample = 1 - 1 / layer.subject.config.d_model
+    return sample if best_fit(layer).rows == sample else 1.0
+
+
+@check_of_layers(
+    "norm-epsilon",
+    "3.1",
+    passes="The ε of LayerNorm is 1e-6.",
+    fails="The ε of LayerNorm is not 1e-6.",
+)
+def norm_epsilon(layer: Layer) -> Finding:
+    """Measure ε, which shows where the variance of a row is small."""
+    if sums(layer).failed:
+        return waits_for("residual-sums")
+    if norm_variance(layer).failed:
+        return waits_for("norm-variance")
     if not is_post_norm(layer):
-        rows = sample if best_fit(layer).rows == sample else 1.0
-    if abs(rows - 1) > 1e-3:
-        return Result(
-            DIFFERS,
-            "rows of variance 1",
-            f"{rows:.4f}",
-            "Such a norm divides by the standard deviation of a sample, with d - 1 in place of d."
-            if abs(rows - sample) < 1e-3
-            else "It is not the LayerNorm that the paper cites, or not all of a layer's have a "
-            "part in what it gives.",
-        )
-    if not is_post_norm(layer):
-        return not_checked("ε shows only where the norm comes after the sum")
+        return not_run("the layers are pre-norm, whose output does not show ε")
     seen = epsilon_of(layer)
     if abs(math.log(seen / 1e-6)) < 0.1:
-        return Result()
-    return Result(
-        ON_PURPOSE,
-        "ε = 1e-6, tensor2tensor's (the paper gives none)",
-        f"about {seen:.0e}",
-        "It matters only where all numbers of a word are nearly equal, and in exact comparisons.",
+        return passed()
+    return variant(
+        f"ε about {seen:.0e}",
+        "1e-6, tensor2tensor's (the paper gives none)",
+        says=f"The ε of LayerNorm is {seen:.0e}.",
     )
 
 
@@ -175,9 +216,15 @@ def epsilon_of(layer: Layer) -> float:
 # ---- 5.4 Dropout ---------------------------------------------------------------------------------
 
 
-@check_of_layers("5.4", "dropout is on each sub-layer's output, before the sum")
-def dropout_before_sum(layer: Layer) -> Result:
-    """It changes nothing where sub-layers give zero, and draws numbers once for each."""
+@check_of_layers(
+    "sublayer-dropout",
+    "5.4",
+    passes="Dropout is applied to each sub-layer's output, before the sum.",
+    fails="Dropout is not applied to each sub-layer's output before the sum.",
+    explains=("dropout-places",),
+)
+def dropout_before_sum(layer: Layer) -> Finding:
+    """Count the draws of random numbers; they change nothing where sub-layers return zero."""
     subject = layer.subject
     draws = layer.in_training().draws
     outputs = sum(shape[-1:] == (subject.config.d_model,) for shape in draws)
@@ -185,18 +232,19 @@ def dropout_before_sum(layer: Layer) -> Result:
     subject.model = subject.build(dropout=0.5)
     try:
         noisy = Layer(subject, layer.function)
-        calm = noisy.bare(noisy.x)
+        in_eval = noisy.bare(noisy.x)
         subject.model.train()
-        away = difference(calm, noisy.bare(noisy.x))
+        change = difference(in_eval, noisy.bare(noisy.x))
     finally:
         subject.model = model
-    if outputs == layer.sublayers and away < SAME:
-        return Result()
-    if not draws and away < SAME:
-        return not_checked("no random numbers of torch's were seen in training")
-    return Result(
-        DIFFERS,
-        f"{layer.sublayers} dropouts of [L, d_model] in a layer, of sub-layers' outputs",
-        f"{outputs}" + (", and the sum or the norm changes as well" if away > SAME else ""),
-        "What the residual connection carries is dropped too, or an output is not.",
-    )
+    if outputs == layer.sublayers and change < SAME:
+        return passed()
+    if not draws and change < SAME:
+        return not_run("no random numbers of torch were seen in training mode")
+    if change > SAME:
+        return differs(
+            f"{outputs} dropouts of [L, d_model], which also change the residual connection",
+            f"{layer.sublayers}, on the sub-layers' outputs alone",
+            says="Dropout is applied to the residual connection or to the norm's output.",
+        )
+    return differs(f"{outputs} dropouts of [L, d_model]", f"{layer.sublayers}")

@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .card import Result, check_of
+from .findings import Finding
+from .registry import check_of
 from .subject import SAME, AdapterError, Subject, difference, zeroed
 from .trace import Trace, traced
 from .whole_model import in_training
@@ -116,19 +117,20 @@ def layer_of(subject: Subject, function: str) -> Layer:
     return Layer(subject, function)
 
 
-LayerCheck = Callable[[Layer], Result]
+LayerCheck = Callable[[Layer], Finding]
+SIDES = {"encoder": ENCODER_LAYER, "decoder": DECODER_LAYER}
 
 
-def check_of_layers(section: str, title: str) -> Callable[[LayerCheck], LayerCheck]:
+def check_of_layers(
+    check_id: str, section: str, **texts: Any
+) -> Callable[[LayerCheck], LayerCheck]:
     """Put the function below into the checks of the encoder's layer and of the decoder's."""
 
     def add(look: LayerCheck) -> LayerCheck:
-        check_of(section, title, ENCODER_LAYER)(
-            lambda subject: look(layer_of(subject, ENCODER_LAYER))
-        )
-        check_of(section, f"decoder: {title}", DECODER_LAYER)(
-            lambda subject: look(layer_of(subject, DECODER_LAYER))
-        )
+        for side, function in SIDES.items():
+            check_of(check_id, section, **texts, needs=(function,), side=side)(
+                lambda subject, function=function: look(layer_of(subject, function))
+            )
         return look
 
     return add
@@ -178,15 +180,15 @@ class Fit(NamedTuple):
 def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tensor]]:
     """What the network is added to and what it reads, of x and its norm: the right place first."""
     if not is_post:
-        return {RIGHT: (x, h), "it reads what is not normed": (x, x)}
+        return {RIGHT: (x, h), "reads an input that is not normalised": (x, x)}
     return {
         RIGHT: (h, h),
-        "it reads the layer's input": (h, x),
-        "it stands before attention": (x, x),
-        "it is added to the layer's input": (x, h),
-        "it is added to nothing": (torch.zeros_like(x), h),
-        "it is added to twice what it reads": (2 * h, h),
-        "it is added to half of what it reads": (0.5 * h, h),
+        "reads the layer's input": (h, x),
+        "comes before attention": (x, x),
+        "is added to the layer's input": (x, h),
+        "has no residual connection": (torch.zeros_like(x), h),
+        "is added to twice its input": (2 * h, h),
+        "is added to half of its input": (0.5 * h, h),
     }
 
 

@@ -10,14 +10,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ERROR, Result, check_of, not_checked
+from .findings import Finding, differs, error, not_run, passed
+from .registry import check_of
 from .subject import Subject, zeroed
 from .trace import traced
 
 SOURCE, TARGET = 29, 24
 """Lengths, of a model that takes so many: a mask that shows fewer words at once is noticed."""
 ONES = torch.ones(1, 1)
-EARLIER = "a target word sees itself and all words before it"
 
 
 class Masks:
@@ -64,80 +64,96 @@ def hidden_words(subject: Subject) -> Tensor:
     return weights.lt(1e-6).tril()
 
 
-@check_of("3.2.1", "every softmax of the model is over keys")
-def over_keys(subject: Subject) -> Result:
-    """Weights of each query sum to one, whatever ``attention`` of the file does."""
+@check_of(
+    "softmax-dimension",
+    "3.2.1",
+    passes="Every softmax of the model is over the keys.",
+    fails="A softmax of the model is not over the keys.",
+)
+def over_keys(subject: Subject) -> Finding:
+    """Sum the weights of each query, whatever ``attention`` of the file does."""
     masks = masks_of(subject)
     if masks.decoder is None:
-        return not_checked("no softmax of torch's over the target was seen")
+        return not_run("no torch softmax over the target was seen")
     if float((masks.sums - 1).abs().max()) < 1e-3:
-        return Result()
-    return Result(
-        DIFFERS,
-        "weights of a query that sum to 1",
-        f"sums from {float(masks.sums.min()):.3g} to {float(masks.sums.max()):.3g}",
-        "Likely the softmax is over queries or heads.",
+        return passed()
+    return differs(
+        f"the weights of a query sum to {float(masks.sums.min()):.3g} to "
+        f"{float(masks.sums.max()):.3g}",
+        "1",
+        fix="Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S].",
     )
 
 
-@check_of("3.2.3", EARLIER)
-def earlier_words(subject: Subject) -> Result:
-    """In each layer and head."""
+@check_of(
+    "target-visible",
+    "3.2.3",
+    passes="Every target token attends to itself and to all earlier tokens.",
+    fails="A target token does not attend to itself and to all earlier tokens.",
+)
+def earlier_words(subject: Subject) -> Finding:
+    """Look for weights of zero at or before the position itself, in each layer and head."""
     if masks_of(subject).decoder is None:
-        return not_checked("no softmax of torch's over the target was seen")
+        return not_run("no torch softmax over the target was seen")
     hidden = hidden_words(subject)
     if not hidden.any():
-        return Result()
+        return passed()
     row, word = (int(n) for n in hidden.nonzero()[0])
     length = hidden.size(0)
-    return Result(
-        ERROR,
-        "a weight for each word up to the position itself",
+    says, fix = why_hidden(hidden)
+    return error(
         f"{int(hidden.sum())} of {length * (length + 1) // 2} weights are zero in some layer or "
-        f"head: first, position {row + 1} does not see word {word + 1}",
-        why_hidden(hidden),
+        f"head; the first: position {row + 1} does not attend to position {word + 1}",
+        "no weight of zero",
+        says=says,
+        fix=fix,
     )
 
 
-def why_hidden(hidden: Tensor) -> str:
-    """The likely mask."""
+def why_hidden(hidden: Tensor) -> tuple[str, str]:
+    """Return the sentence and the fix for the mask that hides these tokens."""
     length = hidden.size(0)
     first_only = hidden.clone()
     first_only[:, 0] = False
     if bool(hidden.diagonal()[1:].all()):
-        return "A word does not see itself: the mask is shifted by one."
+        says = "The causal mask hides each target token from itself."
+        return says, "Use tril(0) (or triu(1) for a mask of what to hide)."
     if hidden[-1, -1] and int(hidden.sum()) == 1:
-        return (
-            "The last row does not see itself: what a word gives depends on where the batch ends."
-        )
+        return "The causal mask hides the last target token from itself.", ""
     if not first_only.any():
-        return "The first word, with which the decoder starts, is hidden, perhaps as padding."
+        says = "The start token is hidden from later target tokens."
+        return says, "Compare with the padding id: the start token may be taken for padding."
     widest = int((~hidden).tril().sum(-1).max())
     windows = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - widest)
     if bool((windows == (~hidden).tril()).all()):
-        return f"The mask shows {widest} words and no more: a word further back cannot be used."
-    return "The causal mask hides more than later words, or another mask is in its place."
+        return f"The causal mask shows only the last {widest} target tokens.", ""
+    return "", ""
 
 
-@check_of("3.1", "all words of the source are seen")
-def source_words(subject: Subject) -> Result:
-    """By each other and from the decoder."""
+@check_of(
+    "source-visible",
+    "3.1",
+    passes="The encoder and the decoder attend to every source token.",
+    fails="A mask hides source tokens that are not padding.",
+    explains=("permutation",),
+)
+def source_words(subject: Subject) -> Finding:
+    """Look for weights of zero in encoder self-attention and in cross-attention."""
     masks = masks_of(subject)
-    seen = {"the encoder": masks.encoder, "cross-attention": masks.cross}
+    seen = {"Encoder self-attention": masks.encoder, "Cross-attention": masks.cross}
     for place, weights in seen.items():
         if weights is None:
-            return not_checked(f"no softmax of torch's was seen in {place}")
+            return not_run(f"no torch softmax was seen in {place[0].lower()}{place[1:]}")
         hidden = weights.lt(1e-6)
         if hidden.any():
             row, word = (int(n) for n in hidden.nonzero()[0])
             causal = bool((hidden == torch.ones_like(hidden).triu(1)).all())
-            return Result(
-                DIFFERS,
-                "a weight for each word of the source, which has no padding",
-                f"{int(hidden.sum())} of {hidden.numel()} weights are zero in {place}: first, "
-                f"position {row + 1} does not see word {word + 1}",
-                "It has the decoder's causal mask."
+            return differs(
+                f"{int(hidden.sum())} of {hidden.numel()} weights are zero; the first: position "
+                f"{row + 1} does not attend to source position {word + 1}",
+                "no weight of zero",
+                says=f"{place} has a causal mask."
                 if causal
-                else "A mask hides words there, as if they were padding or out of reach.",
+                else f"{place} hides source tokens that are not padding.",
             )
-    return Result()
+    return passed()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .arrows import self_attention_without_source
-from .card import DIFFERS, Result, check_of, not_checked
+from .findings import Finding, differs, not_run, passed
+from .registry import check_of
 from .scores import slope_of
 from .subject import Subject, zeroed
 from .trace import Event
@@ -26,12 +27,18 @@ NO_GAINS = "no parameter of d_model ones was seen: norms without gains"
 NO_GRADIENT = "logits gives a tensor without gradient: remove no_grad"
 
 
-@check_of("3.1", "every parameter has a gradient")
-def all_have_gradients(subject: Subject) -> Result:
-    """Of a sum of logits."""
+@check_of(
+    "gradients",
+    "3.1",
+    passes="Every parameter gets a gradient.",
+    fails="A parameter gets no gradient, so it is never trained.",
+    explains=("parameter-count",),
+)
+def all_have_gradients(subject: Subject) -> Finding:
+    """Differentiate a sum of logits with respect to every parameter."""
     logits = subject.logits(subject.source, subject.target)
     if not logits.requires_grad:
-        return not_checked(NO_GRADIENT)
+        return not_run(NO_GRADIENT)
     named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
     numbers = torch.Generator().manual_seed(13)
     total = (logits * torch.randn(logits.shape, generator=numbers)).sum()
@@ -42,13 +49,12 @@ def all_have_gradients(subject: Subject) -> Result:
         if gradient is None or (parameter.dim() > 1 and not gradient.any()):
             unused.append(name)
     if not unused:
-        return Result()
+        return passed()
     more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
-    return Result(
-        DIFFERS,
-        "a gradient of the logits for each parameter",
-        f"none for {', '.join(unused[:4])}{more}",
-        "They stay as they are made: a part is not called, or its result is not used or detached.",
+    return differs(
+        f"no gradient for {', '.join(unused[:4])}{more}",
+        f"a gradient for each of {len(named)} parameters",
+        modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
     )
 
 
@@ -93,39 +99,43 @@ def factor_of_norm(rows: Tensor) -> float | None:
     return factor if is_even and is_centred else None
 
 
-@check_of("3.4", "logits are the matrix times what the decoder gives, and nothing more")
-def logits_not_multiplied(subject: Subject) -> Result:
-    """What the matrix is multiplied by has mean zero and variance one, as what a new norm gives."""
+@check_of(
+    "output-scale",
+    "3.4",
+    passes="The logits are the decoder's output times the output matrix.",
+    fails="The logits are not the decoder's output times the output matrix.",
+)
+def logits_not_multiplied(subject: Subject) -> Finding:
+    """Look at what the matrix multiplies: mean 0 and variance 1, as a new LayerNorm's output."""
     if not subject.output.requires_grad:
-        return not_checked(NO_GRADIENT)
+        return not_run(NO_GRADIENT)
     rows = last_rows(subject)
     if rows is None:
-        return not_checked("logits are no matrix [V, d_model] times numbers")
+        return not_run("the logits are no matrix [V, d_model] times activations")
     if not gains_in(subject):
-        return not_checked(NO_GAINS)
-    expected = "the matrix times numbers of mean 0 and variance 1"
+        return not_run(NO_GAINS)
     factor = factor_of_norm(rows)
     if factor is None:
         variances = rows.var(-1, unbiased=False)
-        return Result(
-            DIFFERS,
-            expected,
-            f"means of up to {float(rows.mean(-1).abs().max()):.2g}, and variances from "
-            f"{float(variances.min()):.3g} to {float(variances.max()):.3g}",
-            "Likely the last norm is left out, or something comes between it and the matrix.",
+        return differs(
+            f"the matrix multiplies rows with means up to {float(rows.mean(-1).abs().max()):.2g} "
+            f"and variances from {float(variances.min()):.3g} to {float(variances.max()):.3g}",
+            "mean 0, variance 1",
+            says="An operation comes between the last LayerNorm and the output matrix, or the "
+            "LayerNorm is missing.",
         )
     sample = (1 - 1 / subject.config.d_model) ** 0.5  # of a norm with d - 1
     if min(abs(factor - 1), abs(factor / sample - 1)) < 1e-2:
-        return Result()
+        return passed()
     width = subject.config.d_model**0.5
     usual = {width: "√d_model", 1 / width: "1/√d_model", width**2: "d_model"}
     near = [name for value, name in usual.items() if abs(factor / value - 1) < 2e-2]
-    return Result(
-        DIFFERS,
-        expected,
-        f"times {factor:.3g}" + (f" = {near[0]}" if near else ""),
-        "The softmax is sharper or flatter: the loss of a new model is too high, or it learns more "
-        "slowly. The factor √d_model belongs to the embeddings.",
+    name = f" = {near[0]}" if near else ""
+    return differs(
+        f"factor {factor:.3g}{name}",
+        "1",
+        says=f"The logits are multiplied by {near[0] if near else f'{factor:.3g}'}.",
+        fix="Remove the factor: √d_model multiplies the embeddings, not the logits.",
     )
 
 
@@ -198,49 +208,61 @@ def gains_of(wiring: Wiring) -> Gains:
     return Gains(wiring)
 
 
-@check_of_wiring("3.1", "each stack ends with a norm")
-def stacks_end_with_norms(wiring: Wiring) -> Result:
-    """A gain that doubles scores of cross-attention, and one that doubles logits."""
+@check_of_wiring(
+    "final-norm",
+    "3.1",
+    passes="The encoder and the decoder end with one LayerNorm.",
+    fails="A stack does not end with one LayerNorm.",
+    explains=("output-scale",),
+)
+def stacks_end_with_norms(wiring: Wiring) -> Finding:
+    """Look for a gain that doubles the scores of cross-attention, and one that doubles logits."""
     gains = gains_of(wiring)
     if not gains.gains:
-        return not_checked(NO_GAINS)
+        return not_run(NO_GAINS)
     cross = wiring.part(CROSS_ATTENTION, 1)
     missing = []
-    is_separate = not self_attention_without_source(wiring).expected
+    is_separate = not self_attention_without_source(wiring).failed
     if cross and is_separate:
         slopes = gains.of_scores(cross.events)
         doubling = [gain for gain, slope in zip(gains.gains, slopes, strict=True) if slope == 2.0]
         if not any(gains.is_of_encoder(gain) for gain in doubling):
-            missing.append("the encoder's output")
+            missing.append("the encoder")
     if 2.0 not in gains.of_logits():
-        missing.append("the decoder's")
+        missing.append("the decoder")
     if not missing:
-        return Result()
-    return Result(
-        DIFFERS,
-        "a norm whose gain multiplies what its stack gives",
-        f"none for {' and '.join(missing)}",
-        "Likely the last norm is left out, as pre-norm without a final one; or something comes "
-        "after it, such as a second norm.",
+        return passed()
+    return differs(
+        f"no LayerNorm gain multiplies the output of {' and '.join(missing)}",
+        "one in each stack",
+        fix="If the layers are pre-norm, add a LayerNorm after the last layer; if they are "
+        "post-norm, apply no operation after it.",
     )
 
 
-@check_of_wiring("3.2.3", "queries and keys of self-attention come from the same numbers")
-def same_numbers(wiring: Wiring) -> Result:
-    """A gain before self-attention multiplies both: its double gives four times the scores."""
+@check_of_wiring(
+    "self-attention-inputs",
+    "3.2.3",
+    passes="The queries and keys of self-attention read the same input.",
+    fails="The queries and keys of self-attention do not read the same input.",
+    explains=("attention-inputs",),
+)
+def same_numbers(wiring: Wiring) -> Finding:
+    """Double the gain of the norm before self-attention: the scores have to be four times as high.
+
+    Twice the scores means that only queries or only keys are normalised.
+    """
     gains = gains_of(wiring)
     if not gains.gains:
-        return not_checked(NO_GAINS)
+        return not_run(NO_GAINS)
     wrong = [
         part.name
         for part in wiring.parts
         if part.kind in (ENCODER_ATTENTION, SELF_ATTENTION) and 2.0 in gains.of_scores(part.events)
     ]
     if not wrong:
-        return Result()
-    return Result(
-        DIFFERS,
-        "four times the scores from twice the gain of the norm before them",
-        f"twice the scores in {', '.join(wrong)}",
-        "Queries are normed and keys are not, or the other way round.",
+        return passed()
+    return differs(
+        f"only the queries or only the keys of {', '.join(wrong)} are normalised",
+        "both or neither",
     )

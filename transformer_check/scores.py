@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .card import DIFFERS, Result, check_of, not_checked
+from .findings import Finding, differs, not_run, passed
+from .registry import check_of
 from .subject import Subject
 from .trace import SOFTMAX, traced
 from .wiring import HIDDEN
@@ -124,33 +125,36 @@ def slope_of(scores: Tensor, product: Tensor) -> float | None:
     return float(slope) if (y - slope * x).norm() < 1e-3 * y.norm() else None
 
 
-@check_of("3.2.1", "scores are divided by √d_k in every layer of the model")
-def scales_of_model(subject: Subject) -> Result:
-    """Whatever ``attention`` of the file does: a model may scale its queries before or after."""
+@check_of(
+    "attention-scale",
+    "3.2.1",
+    passes="Every attention layer divides its scores by √d_k.",
+    fails="An attention layer does not divide its scores by √d_k.",
+)
+def scales_of_model(subject: Subject) -> Finding:
+    """Compare the scores with the products of queries and keys, in every softmax of the model."""
     c = subject.config
     with traced(), Scales() as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     if not trace.scales:
-        return not_checked("no softmax of a product of queries and keys was seen")
+        return not_run("no torch softmax of a product of queries and keys was seen")
     d_k = c.widths()[0]
     expected = d_k**-0.5
     wrong = {f"{scale:.4f}" for scale, _ in trace.scales if abs(scale / expected - 1) > 1e-3}
     if not wrong:
-        return Result()
+        return passed()
     scale = min((scale for scale, _ in trace.scales), key=lambda s: -abs(s / expected - 1))
     usual = {
-        "√d_model": c.d_model**-0.5,
-        "nothing": 1.0,
-        "d_k, that is twice by √d_k": 1 / d_k,
-        "√d_v": c.widths()[1] ** -0.5,
-        "√d_k of another number of heads": trace.scales[0][1] ** -0.5,
+        "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
+        "The scores are not divided by √d_k.": 1.0,
+        "The scores are divided by √d_k twice.": 1 / d_k,
+        "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
+        "The scores are divided by √d_k of another number of heads.": trace.scales[0][1] ** -0.5,
     }
-    near = [name for name, value in usual.items() if abs(scale / value - 1) < 1e-3]
+    near = [says for says, value in usual.items() if abs(scale / value - 1) < 1e-3]
     count = sum(abs(s / expected - 1) > 1e-3 for s, _ in trace.scales)
-    return Result(
-        DIFFERS,
-        f"products times 1/√{d_k} = {expected:.4f}",
-        f"times {', '.join(sorted(wrong))} in {count} of {len(trace.scales)} softmaxes",
-        (f"It is divided by {near[0]}. " if near else "")
-        + "What is done around equation 1 counts, too, such as scaled queries.",
+    return differs(
+        f"factor {', '.join(sorted(wrong))} in {count} of {len(trace.scales)} softmaxes",
+        f"1/√{d_k} = {expected:.4f}",
+        says=near[0] if near else "",
     )

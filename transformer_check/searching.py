@@ -14,9 +14,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, Result, check_of, not_checked
-from .masks import EARLIER, hidden_words
+from .findings import Finding, differs, not_run, passed, waits_for
+from .masks import hidden_words
 from .output import factor_of_logits
+from .registry import check_of
 from .subject import AdapterError, Subject, shown
 
 SHORT_SHARES = (0.55, 0.635)
@@ -29,7 +30,7 @@ PENALTIES: dict[str, Callable[[float], float]] = {
     "no penalty": lambda length: 1.0,
     "log P / length": lambda length: length,
     "log P / length^0.6": lambda length: length**0.6,
-    "GNMT's with α = 1": lambda length: (5 + length) / 6,
+    "GNMT's penalty with α = 1": lambda length: (5 + length) / 6,
 }
 
 
@@ -92,7 +93,7 @@ class Taught:
             )
             factor = factor_of_logits(self.subject)
             if factor and abs(factor - 1) > 0.05:
-                self.failed += f"; its logits are multiplied by {factor:.3g}, see 3.4"
+                self.failed += f"; its logits are multiplied by {factor:.3g}, see output-scale"
 
     def choices(self, penalty: Callable[[float], float]) -> list[str]:
         """Which translations of the first two sources a penalty chooses."""
@@ -173,64 +174,79 @@ def taught(subject: Subject) -> Taught:
     return Taught(subject)
 
 
-@check_of("6.1", "beam search divides log P by ((5 + length) / 6)^0.6", "translate")
-def length_penalty(subject: Subject) -> Result:
-    """It chooses the long translation of one source, and the short one of another."""
+@check_of(
+    "length-penalty",
+    "6.1",
+    passes="Beam search divides log P by ((5 + length) / 6)^0.6.",
+    fails="Beam search does not divide log P by ((5 + length) / 6)^0.6.",
+    needs=("translate",),
+)
+def length_penalty(subject: Subject) -> Finding:
+    """The paper's penalty chooses the long translation of one source, the short of another."""
     model = taught(subject)
     if model.failed:
-        return not_checked(model.failed)
+        return not_run(model.failed)
     names = {tuple(model.short): "short", tuple(model.long): "long"}
     seen = [names.get(tuple(row), "another") for row in model.translations[:2]]
     if seen == ["long", "short"]:
-        return Result()
+        return passed()
     if "another" in seen:
-        return not_checked("translate gives neither of the two translations that were taught")
+        return not_run("translate returns neither of the two translations that were taught")
     penalties = [n for n, penalty in PENALTIES.items() if model.choices(penalty) == seen]
-    penalties.append("an end before it has seen the better one")
-    return Result(
-        DIFFERS,
+    penalties.append("a search that stops before the better hypothesis has ended")
+    return differs(
+        " and ".join(f"the {name} translation" for name in seen)
+        + f", as with {' or '.join(penalties)}",
         "the long translation of one source, the short one of another",
-        " and ".join(f"the {name} one" for name in seen),
-        f"So would a search with {' or '.join(penalties)}.",
     )
 
 
-@check_of("6.1", "a translation may be 50 longer than its source", "translate")
-def length_limit(subject: Subject) -> Result:
-    """Of a translation that never ends, it gives that many."""
+@check_of(
+    "length-limit",
+    "6.1",
+    passes="A translation may be 50 tokens longer than its source.",
+    fails="The length limit of a translation is not its source's length plus 50.",
+    needs=("translate",),
+)
+def length_limit(subject: Subject) -> Finding:
+    """Count the tokens of a translation that never ends."""
     model = taught(subject)
     if model.failed:
-        return not_checked(model.failed)
+        return not_run(model.failed)
     seen = model.translations[2]
     if abs(len(seen) - model.limit) <= 2:
-        return Result()
+        return passed()
     if len(seen) < model.limit and subject.config.end in seen:
-        return not_checked(f"translate ends after {len(seen)} words what was taught without an end")
-    return Result(
-        DIFFERS,
-        f"about {model.limit} words where the source has {model.source.size(1)}",
-        f"{len(seen)}",
-        "Translations are cut where the paper's are not, or much time goes into bad ones.",
+        return not_run(f"translate ended a translation without an end after {len(seen)} tokens")
+    return differs(
+        f"{len(seen)} tokens for a source of {model.source.size(1)}", f"about {model.limit}"
     )
 
 
-@check_of("6.1", "a translation is never worse than the greedy one", "translate")
-def not_worse_than_greedy(subject: Subject) -> Result:
-    """By any score; a greedy one without an end is no translation."""
+@check_of(
+    "beam-search",
+    "6.1",
+    passes="No translation scores lower than the greedy one.",
+    fails="A translation scores lower than the greedy one.",
+    needs=("translate",),
+)
+def not_worse_than_greedy(subject: Subject) -> Finding:
+    """Compare by the penalty that favours the translation most."""
     model = taught(subject)
     if model.failed:
-        return not_checked(model.failed)
+        return not_run(model.failed)
     rows = model.greedy()
     behind = model.behind(rows)
     ended = [n for n, row in enumerate(rows) if subject.config.end in row]
     worse = [n for n in ended if behind[n] > 0.01]
     if not worse:
-        return Result()
-    if hidden_words(subject).any():  # then a word has other numbers once others follow it
-        return not_checked(f"see '{EARLIER}'")
-    return Result(
-        DIFFERS,
-        "at least the score of the likeliest word each time",
-        f"{len(worse)} of {len(ended)} with less, by {max(behind[n] for n in worse):.2g} nats",
-        "The search loses the best hypothesis, or decoding is not the function that was trained.",
+        return passed()
+    if hidden_words(subject).any():  # then a token has other logits once others follow it
+        return waits_for("target-visible")
+    return differs(
+        f"{len(worse)} of {len(ended)} translations score lower, by up to "
+        f"{max(behind[n] for n in worse):.2g} nats",
+        "at least the score of greedy decoding",
+        fix="Compare each step of the search with the model's forward pass over the same tokens: "
+        "positions, masks and the order of cached keys.",
     )

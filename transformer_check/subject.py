@@ -4,6 +4,7 @@ Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 """
 
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
@@ -19,19 +20,21 @@ from torch import Tensor, nn
 SAME = 1e-4
 """Two outputs are the same if they differ by less than this part of their standard deviation."""
 
-OPTIONAL = [
-    "embedding",
-    "target_embedding",
-    "encoder_layer",
-    "decoder_layer",
-    "attention",
-    "loss",
-    "training_loss",
-    "learning_rate",
-    "optimizer",
-    "translate",
-]
-"""What a file may define beside ``build`` and ``logits``; the template explains each."""
+SIGNATURES = {
+    "build": "build(config)",
+    "logits": "logits(model, source, target)",
+    "embedding": "embedding(model, ids)",
+    "target_embedding": "target_embedding(model, ids)",
+    "encoder_layer": "encoder_layer(model, x)",
+    "decoder_layer": "decoder_layer(model, x, memory)",
+    "attention": "attention(q, k, v, mask)",
+    "loss": "loss(logits, target)",
+    "training_loss": "training_loss(model, source, target)",
+    "learning_rate": "learning_rate(step)",
+    "optimizer": "optimizer(model)",
+    "translate": "translate(model, source)",
+}
+"""The functions of a file; it has to define the first two. The template explains each."""
 
 
 class AdapterError(ValueError):
@@ -139,6 +142,26 @@ class Subject:
     def has(self, function: str) -> bool:
         """Whether the file defines it."""
         return callable(getattr(self.adapter, function, None))
+
+    def place(self, function: str) -> str:
+        """Return a function's name with the file and line of its definition."""
+        code = getattr(inspect.unwrap(getattr(self.adapter, function)), "__code__", None)
+        if code is None:
+            return f"{function}()"
+        return f"{function}(), {Path(code.co_filename).name}:{code.co_firstlineno}"
+
+    def accepted(self) -> list[str]:
+        """Return the ids of the file's ``ACCEPT``: differences that are intended.
+
+        Raises:
+            AdapterError: it is no list of strings.
+        """
+        accept = getattr(self.adapter, "ACCEPT", [])
+        if not isinstance(accept, (list, tuple, set)) or not all(
+            isinstance(a, str) for a in accept
+        ):
+            raise AdapterError(f'ACCEPT is {accept!r}: expected a list of ids, as ["pre-norm"]')
+        return list(accept)
 
     def call(self, function: str, *arguments: Any) -> Any:
         """What a function of the file returns."""

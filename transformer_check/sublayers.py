@@ -8,12 +8,12 @@ import math
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ON_PURPOSE, Result, not_checked
+from .findings import DIFFERENCE, VARIANT, Finding, differs, not_run, passed
 from .first_layer import sums
 from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm
 from .scores import slope_of
 from .subject import SAME, difference, zeroed
-from .trace import Event, traced
+from .trace import Event, Trace, traced
 
 # ---- 3.2 Attention -------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def growth(before: list[Event], after: list[Event], shape: tuple[int, int]) -> s
 
 def has_values_to_look_at(layer: Layer) -> bool:
     """Whether sums are as they should be, so that they show how large values are."""
-    return is_post_norm(layer) and not sums(layer).expected
+    return is_post_norm(layer) and not sums(layer).failed
 
 
 def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> bool:
@@ -57,177 +57,219 @@ def described_growth(slopes: set[float]) -> str:
     return ", ".join([*names, "no multiple"] if any(map(math.isnan, slopes)) else names)
 
 
-@check_of_layers("3.2.3", "queries, keys and values read what they should, unchanged")
-def inputs_of_attention(layer: Layer) -> Result:
-    """Without biases, twice the input gives four times the scores, and the memory's twice."""
-    length, size = layer.x.size(1), layer.memory.size(1)
+@check_of_layers(
+    "attention-inputs",
+    "3.2.3",
+    passes="Queries, keys and values of the first layer read their input unchanged.",
+    fails="Queries, keys or values of the first layer do not read their input unchanged.",
+)
+def inputs_of_attention(layer: Layer) -> Finding:
+    """Without biases, twice the input means four times the scores; twice the memory, twice."""
+    length = layer.x.size(1)
     before = layer.trace(layer.x)
     own = growth(before.events, layer.trace(2 * layer.x).events, (length, length))
     if not own:
-        return not_checked("no softmax of torch's was seen in the layer")
+        return not_run("no torch softmax was seen in the layer")
     times = 1.0 if is_pre_norm(layer) else 4.0
     if own != {times}:
-        return Result(
-            DIFFERS,
-            f"{times:.0f} times the scores of self-attention for twice the input",
-            described_growth(own),
-            "Likely queries are normed and keys are not, or the other way round."
+        return differs(
+            f"twice the input multiplies the scores of self-attention by {described_growth(own)}",
+            f"{times:.0f}",
+            says="Only the queries or only the keys of self-attention are normalised."
             if own == {2.0}
-            else "Something comes between the layer's input and its queries and keys.",
+            else "An operation comes between the layer's input and its queries and keys.",
         )
     weights = [event.result for event in before.events]
     if has_values_to_look_at(layer) and not is_scaled(layer, 2.0, 1.0, weights):
-        return Result(
-            DIFFERS,
-            "the same sums for twice the input, since values are twice as large, too",
-            "others",
-            "Likely values are normed and the residual connection is not, or the other way round.",
+        return differs(
+            "twice the input changes the proportion of values and residual connection",
+            "no change",
+            says="Only the values or only the residual connection of self-attention are "
+            "normalised.",
         )
-    if not layer.is_decoder:
-        return Result()
+    return inputs_of_cross_attention(layer, before) if layer.is_decoder else passed()
+
+
+def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
+    """Double the memory: scores and values of cross-attention have to double."""
+    weights = [event.result for event in before.events]
     with layer.reading(2 * layer.memory):
         doubled = layer.trace(layer.x)
-    cross = growth(before.events, doubled.events, (length, size))
+    shape = layer.x.size(1), layer.memory.size(1)
+    cross = growth(before.events, doubled.events, shape)
     if not cross:
-        return not_checked("no softmax of torch's over the memory was seen in the layer")
-    if cross == {2.0} and has_values_to_look_at(layer) and is_scaled(layer, 1.0, 2.0, weights):
-        return Result(
-            DIFFERS,
-            "another result for twice the memory, with weights as they are",
-            "the same",
-            "Likely the memory is normed again for values; or values come from elsewhere.",
+        return not_run("no torch softmax over the memory was seen in the layer")
+    if cross != {2.0}:
+        return differs(
+            "twice the memory multiplies the scores of cross-attention by "
+            f"{described_growth(cross)}",
+            "2",
+            says="The memory is normalised again, or the keys do not come from it.",
         )
-    if cross == {2.0}:
-        return Result()
-    return Result(
-        DIFFERS,
-        "twice the scores of cross-attention for twice the memory",
-        described_growth(cross),
-        "Likely the memory is normed again; or its keys come from elsewhere.",
-    )
+    if has_values_to_look_at(layer) and is_scaled(layer, 1.0, 2.0, weights):
+        return differs(
+            "twice the memory leaves the values of cross-attention as they are",
+            "twice the values",
+            says="The memory is normalised again for the values, or they do not come from it.",
+        )
+    return passed()
 
 
-@check_of_layers("3.2.2", "heads are joined word by word")
-def heads_joined(layer: Layer) -> Result:
-    """Where all words are the same one, so are all results, whatever attention does."""
+@check_of_layers(
+    "head-concatenation",
+    "3.2.2",
+    passes="Heads are split and concatenated per position.",
+    fails="Heads are not split and concatenated per position.",
+    explains=("permutation", "attention-inputs", "causal-mask", "source-padding"),
+)
+def heads_joined(layer: Layer) -> Finding:
+    """Where all tokens are equal, all outputs have to be equal."""
     x = layer.x[:, :1].expand_as(layer.x).contiguous()
     memory = layer.memory[:, :1].expand_as(layer.memory).contiguous()
     with layer.reading(memory), torch.no_grad():
         output = layer(x)
     away = difference(output, output[:, :1].expand_as(output))
     if away < 10 * SAME:
-        return Result()
-    return Result(
-        DIFFERS,
-        "the same result for each of six equal words",
-        f"results {away:.2g} standard deviations away",
-        "Likely heads are split or joined by view or reshape without a transpose: a word gets "
-        "numbers of its neighbours. Or positions are added within the layer.",
+        return passed()
+    return differs(
+        f"outputs of six equal tokens differ by {away:.2g} standard deviations",
+        "equal outputs",
+        fix="Transpose heads and length before view or reshape.",
     )
 
 
-@check_of_layers("3.2.2", "queries and keys are d_k wide, values d_v")
-def attention_widths(layer: Layer) -> Result:
-    """By the numbers in the matrices of the first layer's attention."""
+@check_of_layers(
+    "head-size",
+    "3.2.2",
+    passes="Queries and keys have d_k numbers per head, values d_v.",
+    fails="Queries and keys do not have d_k numbers per head and values d_v.",
+    explains=("parameter-count", "attention-scale"),
+)
+def attention_widths(layer: Layer) -> Finding:
+    """Count the numbers in the matrices of the first layer's attention."""
     c = layer.subject.config
     if sum(p.dim() > 1 for p in layer.ffn) != 2:
-        return not_checked("the feed-forward network's matrices cannot be told from attention's")
+        return not_run("the feed-forward network's matrices cannot be told from attention's")
     seen = sum(p.numel() for p in layer.attention if p.dim() > 1)
     d_k, d_v = c.widths()
     expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
     if seen == expected:
-        return Result()
-    return Result(
-        DIFFERS,
-        f"{expected:,} numbers in W^Q, W^K, W^V and W^O, for d_k = {d_k}, d_v = {d_v}",
-        f"{seen:,}",
-        "Heads share matrices, have wider ones, or a matrix is missing.",
+        return passed()
+    return differs(
+        f"{seen:,} numbers in the matrices of attention",
+        f"{expected:,} for {c.heads} heads, d_k = {d_k} and d_v = {d_v}",
     )
 
 
 # ---- 3.3 Position-wise feed-forward networks -----------------------------------------------------
 
 
-@check_of_layers("3.3", "the feed-forward network is d_ff wide")
-def ffn_width(layer: Layer) -> Result:
-    """Both matrices have d_ff rows or columns."""
+@check_of_layers(
+    "feed-forward-size",
+    "3.3",
+    passes="The feed-forward network has two matrices and d_ff activations.",
+    fails="The feed-forward network does not have two matrices and d_ff activations.",
+    explains=("parameter-count", "activation", "feed-forward-place"),
+)
+def ffn_width(layer: Layer) -> Finding:
+    """Count the matrices with d_ff rows or columns."""
     config = layer.subject.config
     matrices = [tuple(p.shape) for p in layer.ffn if p.dim() > 1]
     if len(matrices) == 2:
-        return Result()
+        return passed()
     if len(matrices) > 2 and config.d_ff % config.d_model == 0:
-        return not_checked("other matrices are as wide as d_ff: give CONFIG another size")
+        return not_run("other matrices are as wide as d_ff: give CONFIG another size")
     shapes = [list(p.shape) for p in (*layer.ffn, *layer.attention) if p.dim() > 1]
-    return Result(
-        DIFFERS,
-        f"two matrices between {config.d_model} and {config.d_ff} numbers",
-        f"{len(matrices)}; the layer's matrices are {', '.join(map(str, shapes))}",
-        "It is not the network of equation 2, or build does not use config.d_ff.",
+    return differs(
+        f"matrices of the layer: {', '.join(map(str, shapes))}",
+        f"two of {config.d_model} by {config.d_ff}",
+        fix="Pass config.d_ff to the feed-forward network.",
     )
 
 
-@check_of_layers("3.3", "the feed-forward network sees one position at a time")
-def ffn_positions(layer: Layer) -> Result:
-    """Without attention, a word changes no other."""
+@check_of_layers(
+    "position-wise",
+    "3.3",
+    passes="The feed-forward network is applied to each position separately.",
+    fails="An operation other than attention mixes positions.",
+    explains=("activation", "feed-forward-place", "permutation", "source-padding"),
+)
+def ffn_positions(layer: Layer) -> Finding:
+    """Without attention, changing a token changes no other."""
     changed = layer.x.clone()
     changed[:, 2] = changed[:, 2].flip(-1)
     away = (layer.with_ffn(layer.x) - layer.with_ffn(changed)).abs()
     away[:, 2] = 0
     if away.max() < 1e-3:
-        return Result()
-    return Result(
-        DIFFERS,
-        "the other positions unchanged where one changes, with attention set to zero",
-        f"a change of {float(away.max()):.2g}",
-        "Something beside attention mixes positions.",
+        return passed()
+    return differs(
+        f"with attention set to zero, changing a token changes others by {float(away.max()):.2g}",
+        "no change",
     )
 
 
-@check_of_layers("3.3", "between its matrices is a ReLU")
-def ffn_relu(layer: Layer) -> Result:
-    """Equation 2 fits, with a ReLU, wherever in the layer it is."""
+@check_of_layers(
+    "activation",
+    "3.3",
+    passes="The activation of the feed-forward network is ReLU.",
+    fails="The activation of the feed-forward network is not ReLU.",
+)
+def ffn_relu(layer: Layer) -> Finding:
+    """Fit equation 2 with usual activations, wherever in the layer the network is."""
     fit = best_fit(layer)
     if fit.misfit == math.inf:
-        name = layer.function
-        return not_checked(f"{name} has other matrices, or no norm before or after a sum")
-    fits = fit.misfit < 1e-3
-    if fits and fit.activation == "ReLU":
-        return Result()
-    linear = fits and fit.activation == "no activation"
-    meaning = "Two matrices without an activation are one." if linear else "The paper's is a ReLU."
-    return Result(
-        ON_PURPOSE if fits and not linear else DIFFERS,
-        "max(0, x W_1 + b_1) W_2 + b_2",
-        fit.activation if fits else f"something {fit.misfit:.2g} standard deviations away",
-        meaning
-        if fits
-        else "Likely another activation, or another place than behind attention's sum; or the "
-        "layer has something more.",
+        return not_run("the layer has other matrices, or no norm before or after a sum")
+    expected = "max(0, x W_1 + b_1) W_2 + b_2"
+    if fit.misfit >= 1e-3:
+        return differs(
+            f"an output {fit.misfit:.2g} standard deviations away",
+            expected,
+            says="The feed-forward network is not equation 2 with a usual activation.",
+        )
+    if fit.activation == "ReLU":
+        return passed()
+    linear = fit.activation == "no activation"
+    return Finding(
+        DIFFERENCE if linear else VARIANT,
+        fit.activation,
+        "ReLU",
+        says="The feed-forward network has no activation between its matrices."
+        if linear
+        else f"The activation of the feed-forward network is {fit.activation}.",
     )
 
 
-@check_of_layers("3.3", "its input is the last sum, to which it is added")
-def ffn_place(layer: Layer) -> Result:
-    """Equation 2 fits there, whatever the activation is."""
+@check_of_layers(
+    "feed-forward-place",
+    "3.3",
+    passes="The feed-forward network reads the last sum and is added to it.",
+    fails="The feed-forward network does not read the last sum, or is not added to it.",
+)
+def ffn_place(layer: Layer) -> Finding:
+    """Fit equation 2 in other places, whatever the activation is."""
     fit = best_fit(layer)
     if fit.misfit >= 1e-3:
-        return not_checked("no known feed-forward network fits")
+        return not_run("no known feed-forward network fits")
     if fit.place == RIGHT:
-        return Result()
-    return Result(
-        DIFFERS,
-        "LayerNorm(x + FFN(x)), of what attention's sum gives",
-        fit.place,
-        "The sub-layers are wired otherwise than in Figure 1.",
+        return passed()
+    return differs(
+        f"the network {fit.place}",
+        "LayerNorm(x + FFN(x)), where x is the output of Add & Norm after attention",
+        says=f"The feed-forward network {fit.place}.",
     )
 
 
 # ---- 3.5 Positional encoding ---------------------------------------------------------------------
 
 
-@check_of_layers("3.5", "words know their order only through positions")
-def equivariant(layer: Layer) -> Result:
-    """Words in another order give the same results in that order; a decoder's are its memory's."""
+@check_of_layers(
+    "permutation",
+    "3.5",
+    passes="Attention knows no positions but those of the embeddings.",
+    fails="Attention depends on positions beside those of the embeddings.",
+)
+def equivariant(layer: Layer) -> Finding:
+    """Permute the tokens (of a decoder layer, the memory): outputs are permuted likewise."""
     permutation = torch.tensor([3, 0, 5, 1, 4, 2])
     with torch.no_grad():
         before = layer(layer.x)
@@ -237,13 +279,8 @@ def equivariant(layer: Layer) -> Result:
         else:
             away = difference(before[:, permutation], layer(layer.x[:, permutation]))
     if away < 10 * SAME:
-        return Result()
-    is_joined = not heads_joined(layer).expected
-    return Result(
-        DIFFERS,
-        "from words in another order the same results, in that order",
-        f"results {away:.2g} standard deviations away",
-        "Likely positions within attention, such as rotary or relative ones; or a mask."
-        if is_joined
-        else "Likely the same as under 3.2.2: heads are split or joined wrongly.",
+        return passed()
+    return differs(
+        f"permuting the tokens changes their outputs by {away:.2g} standard deviations",
+        "no change: rotary and relative positions, and masks, change them",
     )

@@ -8,20 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .card import DIFFERS, ERROR, ON_PURPOSE, Result, check_of, not_checked
+from .findings import DIFFERENCE, VARIANT, Finding, differs, error, not_run, passed, waits_for
+from .registry import check_of
 from .subject import AdapterError, Subject, shown
 
 # ---- 5.3 Optimizer -------------------------------------------------------------------------------
 
 
 def equation_3(step: int) -> float:
-    """Of the base model; written again, so that a mistake in this project's own is seen, too."""
+    """Return the learning rate of the base model.
+
+    Written again here, so that a mistake in this project's own schedule is seen, too.
+    """
     return float(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
 
 
-@check_of("5.3", "the learning rate is equation 3", "learning_rate")
-def rate(subject: Subject) -> Result:
-    """Of the base model: at the first step, around the peak, and far behind it."""
+@check_of(
+    "learning-rate",
+    "5.3",
+    passes="The learning rate is equation 3.",
+    fails="The learning rate is not equation 3.",
+    needs=("learning_rate",),
+)
+def rate(subject: Subject) -> Finding:
+    """Compare at the first step, around the peak, and far behind it."""
     seen = {}
     for step in (1, 2000, 3999, 4000, 4001, 100_000):
         value = subject.call("learning_rate", step)
@@ -33,24 +43,25 @@ def rate(subject: Subject) -> Result:
     expected = {step: equation_3(step) for step in seen}
     wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
     if not wrong:
-        return Result()
+        return passed()
     factors = {n: seen[n] / expected[n] for n in seen}
-    n = wrong[0]
-    meaning = f"Steps with another rate: {', '.join(map(str, wrong))}."
-    if max(factors.values()) - min(factors.values()) < 1e-6:
-        meaning = f"It is {factors[n]:.4g} times the paper's at each step."
+    says = ""
+    if len(set(seen.values())) == 1:
+        says = f"The learning rate is constant ({next(iter(seen.values())):g})."
+    elif max(factors.values()) - min(factors.values()) < 1e-6:
+        says = f"The learning rate is {factors[1]:.4g} times equation 3."
     elif all(abs(seen[n] / equation_3(n - 1) - 1) < 1e-6 for n in wrong if n > 1):
-        meaning = "Each is the rate of the step before."
-    return Result(
-        DIFFERS,
-        f"{expected[n]:.4g} at step {n:,} (d_model 512, warm-up 4,000; steps count from 1)",
-        f"{seen[n]:.4g}",
-        meaning,
+        says = "The learning rate is that of the step before."
+    n = wrong[0]
+    return differs(
+        f"{seen[n]:.4g} at step {n:,}, wrong at {len(wrong)} of {len(seen)} steps",
+        f"{expected[n]:.4g} (d_model 512, 4,000 warm-up steps; steps count from 1)",
+        says=says,
     )
 
 
 def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
-    """What ``optimizer`` gives for the subject's model."""
+    """Return the optimizer of the subject's model."""
     optimizer = subject.call("optimizer", subject.model)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise AdapterError(
@@ -59,32 +70,47 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     return optimizer
 
 
-@check_of("5.3", "Adam has β = (0.9, 0.98) and ε = 1e-9", "optimizer")
-def adam(subject: Subject) -> Result:
-    """As each of the optimizer's groups says."""
+@check_of(
+    "adam",
+    "5.3",
+    passes="The optimizer is Adam with betas=(0.9, 0.98) and eps=1e-09.",
+    fails="The optimizer is not Adam with betas=(0.9, 0.98) and eps=1e-09.",
+    needs=("optimizer",),
+)
+def adam(subject: Subject) -> Finding:
+    """Compare the options of each of the optimizer's groups."""
     optimizer = optimizer_of(subject)
     expected: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
     name = type(optimizer).__name__
-    described = ", ".join(f"{key} {value}" for key, value in expected.items())
     for number, group in enumerate(optimizer.param_groups, start=1):
-        seen = {key: group.get(key, "nothing") for key in expected}
+        seen = {key: group.get(key, "none") for key in expected}
         if "betas" in group:
             seen["betas"] = tuple(group["betas"])
-        if seen != expected or "Adam" not in name:
-            where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
-            return Result(
-                DIFFERS,
-                f"Adam, {described}",
-                f"{name}, {', '.join(f'{key} {value}' for key, value in seen.items())}{where}",
-                "β2 says over how many steps variances are averaged: 50 with 0.98, 1,000 with "
-                "0.999.",
-            )
-    return Result()
+        if seen == expected and "Adam" in name:
+            continue
+        where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
+        if "Adam" not in name:
+            return differs(f"{name}{where}", "Adam", says=f"The optimizer is {name}, not Adam.")
+        wrong = [key for key in expected if seen[key] != expected[key]]
+        is_default = wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999)
+        is_default = is_default and seen["eps"] == 1e-8
+        return differs(
+            ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
+            ", ".join(f"{key}={expected[key]}" for key in wrong),
+            says="Adam has PyTorch's default betas and eps." if is_default else "",
+        )
+    return passed()
 
 
-@check_of("5.3", "the optimizer has the model's parameters", "optimizer")
-def optimized_parameters(subject: Subject) -> Result:
-    """All that need a gradient, and no others."""
+@check_of(
+    "optimizer-parameters",
+    "5.3",
+    passes="The optimizer holds every parameter of the model, and no others.",
+    fails="The optimizer does not hold exactly the parameters of the model.",
+    needs=("optimizer",),
+)
+def optimized_parameters(subject: Subject) -> Finding:
+    """Compare the optimizer's parameters with those of the model that need a gradient."""
     optimizer = optimizer_of(subject)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = {id(p): n for n, p in subject.model.named_parameters() if p.requires_grad}
@@ -92,23 +118,18 @@ def optimized_parameters(subject: Subject) -> Result:
     own = {id(p) for p in subject.model.parameters()}
     foreign = len(held - own)
     if not missing and not foreign:
-        return Result()
+        return passed()
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    parts = [f"{foreign} tensors that are not the model's"] if foreign else []
+    parts = [f"{foreign} tensors that are not parameters of the model"] if foreign else []
     parts += [f"not {', '.join(missing[:3])}{more}"] if missing else []
-    return Result(
-        DIFFERS,
-        f"all {len(named)} parameters of the model",
+    return differs(
         "; ".join(parts),
-        "What the optimizer does not hold is never trained.",
+        f"the {len(named)} parameters of the model",
+        says="The optimizer does not hold every parameter of the model." if missing else "",
     )
 
 
 # ---- 5.4 Label smoothing, 3.1 The target shifted right -------------------------------------------
-
-PADDING = "padding is left out of the loss"
-OVER_WORDS = "the loss is a sum or a mean over words"
-UNEVEN = "A word weighs more in a batch of short sentences, or in a short sentence."
 
 
 class LossOfLogits:
@@ -158,117 +179,135 @@ class LossOfLogits:
         return gradient
 
 
-@check_of("5.4", "the loss is label-smoothed cross entropy", "loss")
-def smoothed(subject: Subject) -> Result:
-    """1 - ε on the right class, ε / (V - 1) on each other."""
+@check_of(
+    "label-smoothing",
+    "5.4",
+    passes="The loss is cross entropy with label smoothing ε_ls.",
+    fails="The loss is not cross entropy with label smoothing ε_ls.",
+    needs=("loss",),
+)
+def smoothed(subject: Subject) -> Finding:
+    """Compare the target distribution: 1 - ε on the target, ε / (V - 1) on each other token."""
     loss = LossOfLogits(subject)
     epsilon = subject.config.label_smoothing
     if loss.left_out:
-        return not_checked(f"see '{OVER_WORDS}'")
+        return waits_for("loss-average")
     if loss.misfit > 1e-3:
-        return Result(
-            DIFFERS,
-            "a cross entropy of the softmax",
-            "another function of the logits",
-            "Its gradient is no multiple of probabilities minus a distribution.",
+        return differs(
+            "a gradient that is no multiple of softmax minus a distribution",
+            "the gradient of a cross entropy",
+            says="The loss is not a cross entropy of the softmax.",
         )
     types = subject.config.vocabulary
     classes = loss.target[loss.real].unsqueeze(-1)
     distribution = loss.distribution
 
-    def fits(on_right: float, on_others: float, on_pad: float) -> bool:
+    def fits(on_target: float, on_others: float, on_pad: float) -> bool:
         expected = torch.full_like(distribution, on_others)
         expected[:, subject.config.pad] = on_pad
-        return bool((distribution - expected.scatter(1, classes, on_right)).abs().max() < 1e-4)
+        return bool((distribution - expected.scatter(1, classes, on_target)).abs().max() < 1e-4)
 
     per_class = epsilon / (types - 1)
     if fits(1 - epsilon, per_class, per_class):
-        return Result()
+        return passed()
+    share = epsilon / types
     usual = {
-        "ε is shared with the right class": (
-            1 - epsilon + epsilon / types,
-            epsilon / types,
-            epsilon / types,
-        ),
-        "padding has no share": (1 - epsilon, epsilon / (types - 2), 0.0),
+        "Label smoothing spreads ε over all V classes.": (1 - epsilon + share, share, share),
+        "Label smoothing gives padding no probability.": (1 - epsilon, epsilon / (types - 2), 0.0),
     }
-    near = [note for note, shares in usual.items() if epsilon and fits(*shares)]
+    near = [says for says, shares in usual.items() if epsilon and fits(*shares)]
+    says = near[0] if near else ""
+    if fits(1.0, 0.0, 0.0):
+        says = "The loss has no label smoothing."
     on_target = float(distribution.gather(1, classes).mean())
-    on_each_other = float(
+    on_others = float(
         distribution.scatter(1, classes, 0.0).sum() / (len(distribution) * (types - 1))
     )
-    return Result(
-        ON_PURPOSE if near else DIFFERS,
-        f"{1 - epsilon:.4f} on the right class, {epsilon / (types - 1):.5f} on each other",
-        f"{on_target:.4f} and {on_each_other:.5f}",
-        f"{near[0]}: a difference of about ε / V."
-        if near
-        else "Labels are smoothed otherwise, or not at all.",
+    return Finding(
+        VARIANT if near else DIFFERENCE,
+        f"target probability {on_target:.4f}, {on_others:.5f} for each other token",
+        f"{1 - epsilon:.4f} and {per_class:.5f}",
+        says=says,
     )
 
 
-@check_of("5.4", PADDING, "loss")
-def loss_without_padding(subject: Subject) -> Result:
-    """It has no gradient, and no part in what a mean is divided by."""
+@check_of(
+    "loss-padding",
+    "5.4",
+    passes="Padding has no part in the loss.",
+    fails="Padding has a part in the loss.",
+    needs=("loss",),
+    explains=("loss-average",),
+)
+def loss_without_padding(subject: Subject) -> Finding:
+    """Look for a gradient at padding, and for padding in the divisor of a mean."""
     loss = LossOfLogits(subject)
     real = int(loss.real.sum())
     places = loss.target.numel()
     if loss.of_pads > 1e-5:
-        return Result(
-            ERROR,
-            "no gradient at padding",
-            f"up to {loss.of_pads:.0%} of the greatest elsewhere",
-            "Pads are learned as if they were words, and flatter the loss.",
+        return error(
+            f"the gradient at padding is up to {loss.of_pads:.0%} of the largest elsewhere",
+            "0",
+            fix="Pass ignore_index=pad to the loss.",
         )
     if loss.misfit < 1e-3 and abs(loss.multiple * places - 1) < 1e-3 and not loss.left_out:
-        return Result(
-            DIFFERS,
-            f"a sum, or a mean over {real} words",
-            f"a mean over {places} places, pads included",
-            "The loss and its gradient depend on how much padding a batch has.",
+        return differs(
+            f"a mean over {places} positions, padding included",
+            f"a sum, or a mean over {real} tokens",
+            says="The loss is divided by the number of positions, padding included.",
         )
-    return Result()
+    return passed()
 
 
-@check_of("5.4", OVER_WORDS, "loss")
-def loss_over_words(subject: Subject) -> Result:
-    """Each word and each end has the same part in it, whatever sentence it is of."""
+@check_of(
+    "loss-average",
+    "5.4",
+    passes="The loss is a sum or a mean over tokens.",
+    fails="The loss is neither a sum nor a mean over tokens.",
+    needs=("loss",),
+)
+def loss_over_tokens(subject: Subject) -> Finding:
+    """Compare the weights of all tokens, ends of sentences included."""
     loss = LossOfLogits(subject)
     if loss.misfit > 1e-3:
-        return not_checked("the loss is no cross entropy of the softmax")
+        return not_run("the loss is no cross entropy of the softmax")
     sentences, length = loss.target.shape
-    words = int(loss.real.sum())
-    expected = f"a sum, or a mean over {words} words"
+    tokens = int(loss.real.sum())
+    expected = f"a sum, or a mean over {tokens} tokens"
     if loss.left_out:
-        seen = f"{loss.left_out} of {words} without a gradient"
-        return Result(DIFFERS, expected, seen, "Likely the ends of sentences are left out.")
+        return differs(
+            f"{loss.left_out} of {tokens} tokens without a gradient",
+            expected,
+            says="The loss leaves out tokens, such as the ends of sentences.",
+        )
     if float((loss.multiples / loss.multiple - 1).abs().max()) > 1e-3:
-        seen = "words of a short sentence that weigh more than those of a long one"
-        return Result(DIFFERS, expected, seen, f"{UNEVEN} Likely it is a mean of means.")
+        return differs(
+            "tokens of a short sentence weigh more than those of a long one",
+            expected,
+            says="The loss is a mean of the sentences' means.",
+        )
     if abs(loss.multiple * sentences * length - 1) < 1e-3:
-        return not_checked(f"see '{PADDING}'")
-    return divided(1 / loss.multiple, expected, words, sentences, length)
+        return waits_for("loss-padding")
+    return divided(1 / loss.multiple, expected, tokens, sentences, length)
 
 
-def divided(by: float, expected: str, words: int, sentences: int, length: int) -> Result:
-    """As in the paper if a sum is divided by one or the words."""
+def divided(by: float, expected: str, tokens: int, sentences: int, length: int) -> Finding:
+    """Return whether a sum is divided by one or by the number of tokens; else by what."""
     divisors = {
         1: "",
-        words: "",
-        sentences * length: f"{sentences * length} places, pads included",
+        tokens: "",
+        sentences * length: f"{sentences * length} positions, padding included",
         sentences: f"{sentences} sentences",
-        length: f"the {length} words of the longest sentence",
+        length: f"the {length} tokens of the longest sentence",
     }
     for divisor, what in divisors.items():
         if abs(by / divisor - 1) < 1e-3:
-            if not what:
-                return Result()
-            return Result(DIFFERS, expected, f"a sum divided by {what}", UNEVEN)
-    return Result(DIFFERS, expected, f"a sum divided by {by:.4g}", "The loss is scaled.")
+            return differs(f"a sum divided by {what}", expected) if what else passed()
+    return differs(f"a sum divided by {by:.4g}", expected)
 
 
 class TrainingLoss:
-    """``training_loss`` of a batch, and what ``loss`` gives for its logits, shifted and not."""
+    """``training_loss`` of a batch, and ``loss`` of its logits, shifted and not."""
 
     def __init__(self, subject: Subject) -> None:
         c = subject.config
@@ -276,7 +315,7 @@ class TrainingLoss:
         target[:, -1] = c.end
         target[1, 3:] = torch.tensor([c.end, c.pad])
         self.target = target
-        self.words = int(target.ne(c.pad).sum())
+        self.tokens = int(target.ne(c.pad).sum())
         previous = torch.cat([torch.full((2, 1), c.start), target[:, :-1]], dim=1)
         with torch.no_grad():
             seen = subject.call("training_loss", subject.model, subject.source, target)
@@ -291,53 +330,64 @@ class TrainingLoss:
             self.shifted = self.expected(subject, previous, target)
             self.unshifted = {
                 "the target itself": self.expected(subject, target, target),
-                "words that are to be repeated": self.expected(subject, previous, previous),
+                "the shifted target": self.expected(subject, previous, previous),
             }
 
     def expected(self, subject: Subject, decoder_input: Tensor, words: Tensor) -> float:
-        """The loss of what the decoder is given and what it is to predict."""
+        """Return the loss of these decoder inputs and these tokens to predict."""
         return float(subject.call("loss", subject.logits(subject.source, decoder_input), words))
 
     def ratio(self) -> float | None:
-        """By what ``loss`` of the target shifted right is multiplied, if by nothing else."""
+        """Return the factor between this and ``loss`` of the target shifted right, if usual."""
         ratio = self.seen / self.shifted if self.shifted else 1.0
         sentences, length = self.target.shape
-        sizes = {1, self.words, sentences, length, sentences * length}
+        sizes = {1, self.tokens, sentences, length, sentences * length}
         usual = {a / b for a in sizes for b in sizes}
         near = [each for each in usual if abs(ratio / each - 1) < 1e-4]
         return near[0] if near else None
 
 
-@check_of("3.1", "the decoder's input is the target shifted right", "loss", "training_loss")
-def shifted(subject: Subject) -> Result:
-    """``training_loss`` is ``loss`` of the logits of start and target against the target."""
+@check_of(
+    "target-shift",
+    "3.1",
+    passes="The decoder's input is the target shifted right.",
+    fails="The decoder's input is not the target shifted right.",
+    needs=("loss", "training_loss"),
+)
+def shifted(subject: Subject) -> Finding:
+    """Compare ``training_loss`` with ``loss`` of the logits of start and target."""
     loss = TrainingLoss(subject)
     seen = [n for n, value in loss.unshifted.items() if abs(value - loss.seen) < 1e-3 * abs(value)]
     if abs(loss.shifted - loss.seen) < 1e-3 * abs(loss.shifted):
-        return Result()
+        return passed()
     if not seen and loss.ratio() is not None:
-        return Result()
+        return passed()
     if not seen:
-        return not_checked("training_loss is none that loss gives for this batch, shifted or not")
-    return Result(
-        ERROR,
-        f"a loss of {loss.shifted:.4f}, each word predicted from those before it",
-        f"{loss.seen:.4f}, of {seen[0]}",
-        "The word to predict is in the input: the loss falls to nothing, and nothing is learned.",
+        return not_run("training_loss equals loss of this batch neither shifted nor unshifted")
+    return error(
+        f"{loss.seen:.4f}, the loss of predicting {seen[0]} from itself",
+        f"{loss.shifted:.4f}, the loss of predicting each token from those before it",
+        fix="Give the decoder the start token and target[:, :-1], and predict target.",
     )
 
 
-@check_of("5.4", "training_loss is a sum or a mean over words", "loss", "training_loss")
-def training_loss_over_words(subject: Subject) -> Result:
-    """By what ``loss`` is multiplied in it, and what that is divided by itself."""
+@check_of(
+    "training-loss-average",
+    "5.4",
+    passes="training_loss() is a sum or a mean over tokens.",
+    fails="training_loss() is neither a sum nor a mean over tokens.",
+    needs=("loss", "training_loss"),
+)
+def training_loss_over_tokens(subject: Subject) -> Finding:
+    """Find by what ``loss`` is multiplied in it, and what that is divided by itself."""
     own = LossOfLogits(subject)
     training = TrainingLoss(subject)
     ratio = training.ratio()
-    if loss_over_words(subject).expected:
-        return not_checked(f"see '{OVER_WORDS}'")
+    if loss_over_tokens(subject).failed:
+        return waits_for("loss-average")
     if ratio is None:
-        return not_checked("training_loss is no multiple of what loss gives for this batch")
+        return not_run("training_loss is no multiple of loss of this batch")
     is_sum = abs(own.multiple - 1) < 1e-3
-    divisor = (1 if is_sum else training.words) / ratio
-    expected = f"a sum, or a mean over {training.words} words"
-    return divided(divisor, expected, training.words, *training.target.shape)
+    divisor = (1 if is_sum else training.tokens) / ratio
+    expected = f"a sum, or a mean over {training.tokens} tokens"
+    return divided(divisor, expected, training.tokens, *training.target.shape)

@@ -10,12 +10,13 @@ Shape letters: S source, T target.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .card import Result, check_of, not_checked
+from .findings import Finding, not_run
+from .registry import check_of
 from .subject import Subject, difference
 from .trace import Event, traced
 
@@ -216,18 +217,20 @@ def wiring_of(subject: Subject) -> Wiring:
     return Wiring(subject)
 
 
-WiringCheck = Callable[[Wiring], Result]
+WiringCheck = Callable[[Wiring], Finding]
 
 
-def check_of_wiring(section: str, title: str, *needs: str) -> Callable[[WiringCheck], WiringCheck]:
-    """Put the function below into the checks; where a model shows no wiring, it is not called."""
+def check_of_wiring(
+    check_id: str, section: str, **texts: Any
+) -> Callable[[WiringCheck], WiringCheck]:
+    """Put the function below into the checks; it is not called where a model shows no wiring."""
 
     def add(look: WiringCheck) -> WiringCheck:
-        @check_of(section, title, *needs)
-        def look_if_shown(subject: Subject) -> Result:
+        @check_of(check_id, section, **texts)
+        def look_if_shown(subject: Subject) -> Finding:
             wiring = wiring_of(subject)
             if wiring.problem:
-                return not_checked(wiring.problem)
+                return not_run(wiring.problem)
             return look(wiring)
 
         return look

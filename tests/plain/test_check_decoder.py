@@ -15,154 +15,133 @@ from torch import Tensor
 from tests.plain import student
 from tests.plain.student import CONFIG, adapter
 from transformer_check import AdapterError, Card, check, searching
-from transformer_check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE, PAPER
-
-ADDED = "each sub-layer's input is added to what it gives"
-CARRIED = "what each sub-layer gives is carried on to the next layer"
-ORDER = "sub-layers come in the order of Figure 1"
-ENDS = "each stack ends with a norm"
-GRADIENTS = "every parameter has a gradient"
-QUERIES = "queries of cross-attention come from the decoder's self-attention"
-LAST = "every decoder layer reads the encoder's last layer"
-FFN_READS = "the feed-forward network reads what attention gives"
-SAME_NUMBERS = "queries and keys of self-attention come from the same numbers"
-EARLIER = "a target word sees itself and all words before it"
-SCALE = "scores are divided by √d_k in every layer of the model"
-LOGITS = "logits are the matrix times what the decoder gives, and nothing more"
-ALONE = "the decoder's first self-attention sees the target alone"
-TARGET_ORDER = "the order of the target matters"
-HEADS = "each layer has h heads, and no two are alike"
-OVER_KEYS = "every softmax of the model is over keys"
-ALL_SOURCE = "all words of the source are seen"
-CAUSAL = "later target words change nothing"
-SOURCE_PADDING = "source padding changes nothing"
+from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT
 
 #: fault → the check that names it, from build and logits alone
 OF_LOGITS = {
-    "cross-attention before self-attention": ORDER,
-    "encoder: feed-forward first": ORDER,
-    "queries from the layer's input": QUERIES,
-    "ladder": LAST,
-    "ladder from the top": LAST,
-    "the first layer reads another memory": LAST,
-    "memory is the embeddings": LAST,
-    "memory is the last layer but one": LAST,
-    "memory without gradient": GRADIENTS,
-    "memory normed again": ENDS,
-    "last norm of each decoder layer left out": ENDS,
-    "norms of the decoder before the sub-layers": ENDS,
-    "norm of cross-attention left out": GRADIENTS,
-    "feed-forward reads the layer's input": FFN_READS,
-    "feed-forward reads what self-attention gives": FFN_READS,
-    "encoder: feed-forward reads the layer's input": FFN_READS,
-    "residual of self-attention missing": ADDED,
-    "residual of cross-attention missing": ADDED,
-    "residual of feed-forward missing": ADDED,
-    "encoder: residual of attention missing": ADDED,
-    "encoder: residual of feed-forward missing": ADDED,
-    "residual of cross-attention from the layer's input": CARRIED,
-    "residual of feed-forward from the layer's input": CARRIED,
-    "residual of feed-forward from before cross-attention": CARRIED,
-    "encoder: residual of feed-forward from the layer's input": CARRIED,
-    "encoder: second layer reads the embeddings": CARRIED,
-    "decoder: second layer reads the embeddings": CARRIED,
-    "encoder: one layer again and again": GRADIENTS,
-    "encoder: queries normed, keys not": SAME_NUMBERS,
-    "encoder: keys normed, queries not": SAME_NUMBERS,
-    "source added to the target's embeddings": ALONE,
-    "mask shows three words": EARLIER,
-    "mask shows eight words": EARLIER,
-    "mask hides the first word": EARLIER,
-    "mask hides the word before": EARLIER,
-    "mask hides the last row's own word": EARLIER,
-    "mask hides a word from itself": EARLIER,
-    "mask one too far": CAUSAL,
-    "one head sees the future": CAUSAL,
-    "padding seen by cross-attention": SOURCE_PADDING,
-    "scale of √d_model": SCALE,
-    "scores not divided": SCALE,
-    "scores divided twice": SCALE,
-    "logits multiplied": LOGITS,
-    "logits divided": LOGITS,
-    "ReLU before the output": LOGITS,
-    "heads alike": HEADS,
-    "decoder: heads alike": HEADS,
-    "dropout of a fixed rate": "dropout is active only in training",
-    "target: no positions": TARGET_ORDER,
-    "values of cross-attention from the embeddings": LAST,
-    "one norm for all three sums": ENDS,
-    "softmax over queries": OVER_KEYS,
-    "mask behind the softmax": CAUSAL,
-    "causal mask in cross-attention": ALL_SOURCE,
-    "second layer sees the future": CAUSAL,
-    "second layer sees three words": EARLIER,
-    "dropout of cross-attention missing": "dropout is in the paper's places",
+    "cross-attention before self-attention": "sublayer-order",
+    "encoder: feed-forward first": "sublayer-order",
+    "queries from the layer's input": "cross-attention-queries",
+    "ladder": "encoder-output",
+    "ladder from the top": "encoder-output",
+    "the first layer reads another memory": "encoder-output",
+    "memory is the embeddings": "encoder-output",
+    "memory is the last layer but one": "encoder-output",
+    "memory without gradient": "gradients",
+    "memory normed again": "final-norm",
+    "last norm of each decoder layer left out": "final-norm",
+    "norms of the decoder before the sub-layers": "final-norm",
+    "norm of cross-attention left out": "gradients",
+    "feed-forward reads the layer's input": "feed-forward-input",
+    "feed-forward reads what self-attention gives": "feed-forward-input",
+    "encoder: feed-forward reads the layer's input": "feed-forward-input",
+    "residual of self-attention missing": "residual-connections",
+    "residual of cross-attention missing": "residual-connections",
+    "residual of feed-forward missing": "residual-connections",
+    "encoder: residual of attention missing": "residual-connections",
+    "encoder: residual of feed-forward missing": "residual-connections",
+    "residual of cross-attention from the layer's input": "sublayer-output-used",
+    "residual of feed-forward from the layer's input": "sublayer-output-used",
+    "residual of feed-forward from before cross-attention": "sublayer-output-used",
+    "encoder: residual of feed-forward from the layer's input": "sublayer-output-used",
+    "encoder: second layer reads the embeddings": "sublayer-output-used",
+    "decoder: second layer reads the embeddings": "sublayer-output-used",
+    "encoder: one layer again and again": "gradients",
+    "encoder: queries normed, keys not": "self-attention-inputs",
+    "encoder: keys normed, queries not": "self-attention-inputs",
+    "source added to the target's embeddings": "decoder-input",
+    "mask shows three words": "target-visible",
+    "mask shows eight words": "target-visible",
+    "mask hides the first word": "target-visible",
+    "mask hides the word before": "target-visible",
+    "mask hides the last row's own word": "target-visible",
+    "mask hides a word from itself": "target-visible",
+    "mask one too far": "causal-mask",
+    "one head sees the future": "causal-mask",
+    "padding seen by cross-attention": "source-padding",
+    "scale of √d_model": "attention-scale",
+    "scores not divided": "attention-scale",
+    "scores divided twice": "attention-scale",
+    "logits multiplied": "output-scale",
+    "logits divided": "output-scale",
+    "ReLU before the output": "output-scale",
+    "heads alike": "heads",
+    "decoder: heads alike": "heads",
+    "dropout of a fixed rate": "dropout-rate",
+    "target: no positions": "target-order",
+    "values of cross-attention from the embeddings": "encoder-output",
+    "one norm for all three sums": "final-norm",
+    "softmax over queries": "softmax-dimension",
+    "mask behind the softmax": "causal-mask",
+    "causal mask in cross-attention": "source-visible",
+    "second layer sees the future": "causal-mask",
+    "second layer sees three words": "target-visible",
+    "dropout of cross-attention missing": "dropout-places",
 }
 
-
-SUMS = "a sum has its sub-layer's input once, and its output"
-READ = "queries, keys and values read what they should, unchanged"
-PLACE = "its input is the last sum, to which it is added"
-JOINED = "heads are joined word by word"
-FACTOR = "embeddings are multiplied by √d_model"
-SINUSOIDS = "sinusoids have the paper's values"
-OVER_WORDS = "the loss is a sum or a mean over words"
 
 #: fault → a function and the check of it that names the fault
 OF_FUNCTIONS = {
-    "residual of self-attention twice": ("decoder_layer", SUMS),
-    "residual of cross-attention twice": ("decoder_layer", SUMS),
-    "residual of cross-attention halved": ("decoder_layer", SUMS),
-    "residual of feed-forward twice": ("decoder_layer", PLACE),
-    "residual of cross-attention from the layer's input": ("decoder_layer", SUMS),
-    "residual of feed-forward from the layer's input": ("decoder_layer", PLACE),
-    "residual of feed-forward from before cross-attention": ("decoder_layer", SUMS),
-    "norm of cross-attention left out": ("decoder_layer", SUMS),
-    "last norm of each decoder layer left out": ("decoder_layer", SUMS),
-    "feed-forward reads the layer's input": ("decoder_layer", PLACE),
-    "cross-attention before self-attention": ("decoder_layer", READ),
-    "decoder: keys normed, queries not": ("decoder_layer", READ),
-    "memory normed again": ("decoder_layer", READ),
-    "heads joined wrongly": ("decoder_layer", JOINED),
-    "memory normed again for values": ("decoder_layer", READ),
-    "one norm for all three sums": ("decoder_layer", SUMS),
-    "layer's input in each sum": ("decoder_layer", SUMS),
+    "residual of self-attention twice": ("decoder_layer", "residual-sums"),
+    "residual of cross-attention twice": ("decoder_layer", "residual-sums"),
+    "residual of cross-attention halved": ("decoder_layer", "residual-sums"),
+    "residual of feed-forward twice": ("decoder_layer", "feed-forward-place"),
+    "residual of cross-attention from the layer's input": ("decoder_layer", "residual-sums"),
+    "residual of feed-forward from the layer's input": ("decoder_layer", "feed-forward-place"),
+    "residual of feed-forward from before cross-attention": ("decoder_layer", "residual-sums"),
+    "norm of cross-attention left out": ("decoder_layer", "residual-sums"),
+    "last norm of each decoder layer left out": ("decoder_layer", "residual-sums"),
+    "feed-forward reads the layer's input": ("decoder_layer", "feed-forward-place"),
+    "cross-attention before self-attention": ("decoder_layer", "attention-inputs"),
+    "decoder: keys normed, queries not": ("decoder_layer", "attention-inputs"),
+    "memory normed again": ("decoder_layer", "attention-inputs"),
+    "heads joined wrongly": ("decoder_layer", "head-concatenation"),
+    "memory normed again for values": ("decoder_layer", "attention-inputs"),
+    "one norm for all three sums": ("decoder_layer", "residual-sums"),
+    "layer's input in each sum": ("decoder_layer", "residual-sums"),
     "dropout of cross-attention missing": (
         "decoder_layer",
-        "dropout is on each sub-layer's output, before the sum",
+        "sublayer-dropout",
     ),
-    "decoder: GELU": ("decoder_layer", "between its matrices is a ReLU"),
-    "decoder: ε of torch": ("decoder_layer", "the norm divides by √(variance + 1e-6)"),
-    "encoder: values normed, keys not": ("encoder_layer", READ),
-    "encoder: residual of attention twice": ("encoder_layer", SUMS),
-    "encoder: residual of feed-forward from the layer's input": ("encoder_layer", PLACE),
-    "encoder: feed-forward reads the layer's input": ("encoder_layer", PLACE),
-    "encoder: feed-forward first": ("encoder_layer", PLACE),
-    "encoder: queries normed, keys not": ("encoder_layer", READ),
-    "heads split wrongly": ("encoder_layer", JOINED),
-    "target: not multiplied by √d_model": ("target_embedding", FACTOR),
-    "target: multiplied by d_model": ("target_embedding", FACTOR),
-    "target: no positions": ("target_embedding", SINUSOIDS),
-    "target: positions from 1": ("target_embedding", SINUSOIDS),
-    "target: positions from 2": ("target_embedding", SINUSOIDS),
-    "target: positions turned round": ("target_embedding", SINUSOIDS),
+    "decoder: GELU": ("decoder_layer", "activation"),
+    "decoder: ε of torch": ("decoder_layer", "norm-epsilon"),
+    "encoder: values normed, keys not": ("encoder_layer", "attention-inputs"),
+    "encoder: residual of attention twice": ("encoder_layer", "residual-sums"),
+    "encoder: residual of feed-forward from the layer's input": (
+        "encoder_layer",
+        "feed-forward-place",
+    ),
+    "encoder: feed-forward reads the layer's input": ("encoder_layer", "feed-forward-place"),
+    "encoder: feed-forward first": ("encoder_layer", "feed-forward-place"),
+    "encoder: queries normed, keys not": ("encoder_layer", "attention-inputs"),
+    "heads split wrongly": ("encoder_layer", "head-concatenation"),
+    "target: not multiplied by √d_model": ("target_embedding", "embedding-scale"),
+    "target: multiplied by d_model": ("target_embedding", "embedding-scale"),
+    "target: no positions": ("target_embedding", "sinusoids"),
+    "target: positions from 1": ("target_embedding", "sinusoids"),
+    "target: positions from 2": ("target_embedding", "sinusoids"),
+    "target: positions turned round": ("target_embedding", "sinusoids"),
     "target: no dropout": (
         "target_embedding",
-        "dropout is on the sum of embedding and position",
+        "embedding-dropout",
     ),
-    "loss divided by sentences": ("loss", OVER_WORDS),
-    "loss a mean of sentences' means": ("loss", OVER_WORDS),
-    "ends of sentences left out of the loss": ("loss", OVER_WORDS),
+    "loss divided by sentences": ("loss", "loss-average"),
+    "loss a mean of sentences' means": ("loss", "loss-average"),
+    "ends of sentences left out of the loss": ("loss", "loss-average"),
     "training loss divided by sentences": (
         "training_loss",
-        "training_loss is a sum or a mean over words",
+        "training-loss-average",
     ),
 }
 SHOWN = {
-    "encoder": "embedding and encoder_layer are the model's own",
-    "decoder": "target_embedding and decoder_layer are the model's own",
+    "encoder": "adapter-encoder",
+    "decoder": "adapter-decoder",
 }
-SIDES = {"decoder_layer": "decoder: ", "target_embedding": "target: "}
+SIDES = {
+    "encoder_layer": "encoder",
+    "decoder_layer": "decoder",
+    "target_embedding": "target",
+}
 
 
 def tried(faults: dict[str, Any]) -> list[Any]:
@@ -178,9 +157,9 @@ def tried(faults: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("fault", tried(OF_FUNCTIONS))
 def test_a_function_shows_a_fault(fault: str) -> None:
-    function, title = OF_FUNCTIONS[fault]
+    function, check_id = OF_FUNCTIONS[fault]
     card = check(only(adapter(fault), "embedding", "loss", function))
-    assert SIDES.get(function, "") + title in differing(card), card.text()
+    assert card.of_side(check_id, SIDES.get(function, "")).failed, card.text()
 
 
 def only(functions: Any, *names: str) -> Any:
@@ -190,13 +169,13 @@ def only(functions: Any, *names: str) -> Any:
 
 
 def differing(card: Card) -> list[str]:
-    return card.titles(DIFFERS, ON_PURPOSE, ERROR)
+    return card.ids(DIFFERENCE, VARIANT, ERROR)
 
 
 @pytest.mark.parametrize("fault", tried(OF_LOGITS))
 def test_build_and_logits_show_a_fault(fault: str) -> None:
     card = check(only(adapter(fault)))
-    assert OF_LOGITS[fault] in card.titles(DIFFERS, ERROR), card.text()
+    assert OF_LOGITS[fault] in card.ids(DIFFERENCE, ERROR), card.text()
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -224,7 +203,7 @@ def test_every_fault_of_the_student_is_tried() -> None:
 def assert_differs_in_nothing(sizes: dict[str, int]) -> None:
     card = check(adapter(), replace(CONFIG, **sizes))
     assert not differing(card), card.text()
-    assert len(card.titles(NOT_CHECKED)) == 3, card.text()  # the search
+    assert len(card.ids(NOT_RUN)) == 3, card.text()  # the search
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -241,14 +220,21 @@ def test_six_clean_layers_differ_in_nothing() -> None:
 @pytest.mark.parametrize("layers", [1, 3])
 def test_three_matrices_differ_on_purpose(layers: int) -> None:
     card = check(adapter("three matrices"), replace(CONFIG, layers=layers))
-    assert not card.titles(DIFFERS, ERROR), card.text()
-    assert len(card.titles(ON_PURPOSE)) == 2, card.text()
+    assert not card.ids(DIFFERENCE, ERROR), card.text()
+    assert len(card.ids(VARIANT)) == 2, card.text()
 
 
 def test_a_card_of_build_and_logits_has_no_other_check() -> None:
     card = check(only(adapter()))
     assert not differing(card), card.text()
-    assert {LAST, ADDED, CARRIED, EARLIER, SCALE, LOGITS} <= set(card.titles(PAPER))
+    assert {
+        "encoder-output",
+        "residual-connections",
+        "sublayer-output-used",
+        "target-visible",
+        "attention-scale",
+        "output-scale",
+    } <= set(card.ids(PASSED))
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -258,13 +244,10 @@ def test_a_file_that_shows_something_else_than_its_model_is_found(side: str) -> 
     embed = getattr(functions, name)
     setattr(functions, name, lambda model, ids: embed(model, ids).flip(1))
     card = check(functions)
-    assert SHOWN[side] in card.titles(DIFFERS), card.text()
+    assert SHOWN[side] in card.ids(DIFFERENCE), card.text()
 
 
 # ---- explanations --------------------------------------------------------------------------------
-
-RELU = "between its matrices is a ReLU"
-EQUIVARIANT = "words know their order only through positions"
 
 
 @pytest.mark.parametrize(
@@ -272,9 +255,9 @@ EQUIVARIANT = "words know their order only through positions"
 )
 def test_a_network_in_another_place_still_has_its_relu(fault: str) -> None:
     card = check(only(adapter(fault), "encoder_layer"))
-    assert card[RELU].status == PAPER
-    place = "stands before attention" if "first" in fault else "reads the layer's input"
-    assert card[PLACE].seen == f"it {place}"
+    assert card["activation"].status == PASSED
+    place = "comes before attention" if "first" in fault else "reads the layer's input"
+    assert card["feed-forward-place"].found == f"the network {place}"
 
 
 def test_rotary_positions_are_not_taken_for_heads_split_wrongly(
@@ -293,22 +276,22 @@ def test_rotary_positions_are_not_taken_for_heads_split_wrongly(
 
     monkeypatch.setattr(student, "attention", rotary)
     card = check(only(adapter(), "encoder_layer"))
-    assert differing(card) == [EQUIVARIANT], card.text()
-    assert card[EQUIVARIANT].meaning.startswith("Likely positions within attention, such as rotary")
-    assert card[JOINED].status == PAPER
+    assert differing(card) == ["permutation"], card.text()
+    assert "rotary" in card["permutation"].expected
+    assert card["head-concatenation"].status == PASSED
 
 
 def test_heads_joined_wrongly_are_named_before_their_consequences() -> None:
     card = check(only(adapter("heads joined wrongly"), "encoder_layer"))
-    assert differing(card)[0] == JOINED, card.text()
-    assert "3.2.2" in card[EQUIVARIANT].meaning
+    assert card.problems[0].check.id == "head-concatenation", card.text()
+    assert "permutation" in [each.check.id for each in card.problems[0].consequences]
 
 
 def test_a_last_row_that_is_blind_is_no_matter_of_padding() -> None:
     card = check(only(adapter("mask hides the last row's own word")))
-    assert differing(card) == [EARLIER], card.text()
-    assert card["target padding changes nothing"].meaning == f"see '{EARLIER}'"
-    assert card[EARLIER].meaning.startswith("The last row does not see itself")
+    assert differing(card) == ["target-visible"], card.text()
+    assert card["target-padding"].reason == "target-visible has to pass first"
+    assert "hides the last target token from itself" in card["target-visible"].says
 
 
 def test_multiplied_logits_are_named_where_a_model_does_not_learn(
@@ -318,7 +301,7 @@ def test_multiplied_logits_are_named_where_a_model_does_not_learn(
     functions = adapter("logits multiplied")
     functions.translate = lambda model, source: source.tolist()
     card = check(only(functions, "translate"))
-    penalty = card["beam search divides log P by ((5 + length) / 6)^0.6"]
-    assert penalty.status == NOT_CHECKED
-    assert penalty.meaning.endswith("its logits are multiplied by 5.66, see 3.4")
-    assert card[LOGITS].seen == "times 5.66 = √d_model"
+    penalty = card["length-penalty"]
+    assert penalty.status == NOT_RUN
+    assert penalty.reason.endswith("its logits are multiplied by 5.66, see output-scale")
+    assert card["output-scale"].found == "factor 5.66 = √d_model"

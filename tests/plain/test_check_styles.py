@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tests.plain import student
 from transformer_check import check
-from transformer_check.card import DIFFERS, ERROR, NOT_CHECKED, ON_PURPOSE
+from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, VARIANT
 
 pytestmark = pytest.mark.slow
 
@@ -121,9 +121,9 @@ ATTENTIONS: dict[str, Forward] = {
 
 def quiet(adapter: Any) -> None:
     card = check(adapter)
-    assert not card.titles(DIFFERS, ON_PURPOSE, ERROR), card.text()
-    unchecked = card.titles(NOT_CHECKED)
-    assert all(card[title].meaning == "define translate" for title in unchecked), card.text()
+    assert not card.ids(DIFFERENCE, VARIANT, ERROR), card.text()
+    unchecked = card.ids(NOT_RUN)
+    assert all(card[check_id].reason == "define translate" for check_id in unchecked), card.text()
 
 
 @pytest.mark.parametrize("style", ATTENTIONS)

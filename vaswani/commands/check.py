@@ -1,13 +1,13 @@
-"""Checks whether a Transformer in torch is the paper's, section by section.
+"""Checks any PyTorch Transformer against the paper, section by section.
 
-    vaswani check --template > mine.py   a file to fill in: two functions, and more if you like
-    vaswani check mine.py                the card
-    vaswani check mine.py --json         the same for machines
+    vaswani check --template > mine.py        a file to fill in: two functions, and optional ones
+    vaswani check mine.py                     the card: errors and differences first
+    vaswani check mine.py --verbose           every check
+    vaswani check mine.py --json              the same for programs
+    vaswani check mine.py --select 3.2,adam   checks of these sections or with these ids
 
-Each check says: as in the paper; differs, with what was expected, what was seen, and what that
-means; or not checked, with what to define so that it is. The last line says what was not looked at.
-Exit code 1 is for errors alone: a leak, a mask that does nothing, a function that fails. See
-docs/check.md.
+The exit code is 1 if a check finds an error: a leak, a mask without effect, a function that fails.
+See docs/check.md.
 """
 
 import contextlib
@@ -23,21 +23,23 @@ class Options:
     """A file, and how to print its card."""
 
     file: str | None = argument("FILE.py", "defines build and logits", default=None)
+    select: str | None = option(None, help="ids and sections of the checks to run, by commas")
+    verbose: bool = option(False, help="list every check")
     json: bool = option(False, help="print the card as JSON")
-    template: bool = option(False, help="print a file to begin with")
+    template: bool = option(False, help="print a template of FILE.py")
 
 
 def run(options: Options) -> int:
     """Print the template, or a file's card."""
     from transformer_check import check, template_text
-    from transformer_check.card import ERROR
 
     if options.template:
         sys.stdout.write(template_text())
         return 0
     if not options.file:
-        raise UserError("give a FILE.py to check, or --template to print one to begin with")
+        raise UserError("give a FILE.py to check, or --template to print a template")
+    chosen = options.select.split(",") if options.select else []
     with contextlib.redirect_stdout(sys.stderr):  # what the file prints is not part of the card
-        card = check(options.file)
-    print(card.json() if options.json else card.text())
-    return 1 if card.count(ERROR) else 0
+        card = check(options.file, chosen=chosen)
+    print(card.json() if options.json else card.text(options.verbose))
+    return 1 if card.has_errors else 0

@@ -1,0 +1,158 @@
+"""The card as text: problems first, then what is not run, what passed and what no check covers."""
+
+import textwrap
+from collections import Counter
+
+from .card import Card, Problem, Result, named
+from .findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT
+from .registry import NOT_COVERED
+from .subject import SIGNATURES
+
+WIDTH = 100
+LABEL = 17
+"""columns for the labels of the paragraphs below the problems"""
+
+
+def lines_of(card: Card, verbose: bool = False) -> list[str]:
+    """Return the lines of the card."""
+    errors = card.problems_of(ERROR)
+    differences = card.problems_of(DIFFERENCE)
+    lines = [*headline(card, errors, differences), ""]
+    for letter, problems in (("E", errors), ("D", differences)):
+        for number, problem in enumerate(problems, start=1):
+            lines += lines_of_problem(card, problem, f"{letter}{number}", verbose)
+    if errors or differences:
+        lines.append("")
+    lines += paragraphs(card)
+    if verbose:
+        lines += ["", *every_check(card)]
+    elif card.problems or card.count(NOT_RUN):
+        lines += [
+            "",
+            "--verbose lists every check; --explain ID shows the equation and correct code.",
+        ]
+    return lines
+
+
+def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> list[str]:
+    """Return the counts, the time, and which problem to fix first."""
+    counts = [
+        counted(len(errors), "error"),
+        counted(len(differences), "difference"),
+        counted(len(card.problems_of(VARIANT)), "common variant"),
+    ]
+    accepted = sum(card.accepts(problem) for problem in card.problems)
+    if accepted:
+        counts.append(f"{accepted} accepted")
+    first = "E1" if errors else "D1" if differences else ""
+    line = (
+        f"{card.name}: {', '.join(counts)}; {counted(card.count(PASSED), 'check')} passed, "
+        f"{card.count(NOT_RUN)} not run ({card.seconds:.1f} s)."
+    )
+    return wrapped(f"{line} Fix {first} first." if first else line, "", "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the plural, where it is one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def lines_of_problem(card: Card, problem: Problem, label: str, verbose: bool) -> list[str]:
+    """Return a problem's sentence, id and section, then found, expected, where and fix."""
+    word = "ERROR: " if problem.status == ERROR else ""
+    title = f"{word}{problem.sentence}  [{problem.check.id}, {problem.check.section}]"
+    lines = wrapped(title, f"{label:<4}", " " * 4)
+    findings = dict.fromkeys((r.finding.found, r.finding.expected) for r in problem.results)
+    for found, expected in findings:
+        both = f"{found}; expected {expected}"
+        if len(both) + 14 <= WIDTH:
+            lines += detail("found", both)
+        else:
+            lines += [*detail("found", found), *detail("expected", expected)]
+    where = []
+    for result in problem.results:
+        where += card.where(result)
+    lines += detail("where", ", ".join(dict.fromkeys(where)))
+    fixes = dict.fromkeys(result.finding.fix for result in problem.results)
+    for fix in fixes:
+        lines += detail("fix", fix)
+    lines += detail("leads to", ", ".join(names_of(problem.consequences)))
+    if verbose:
+        for result in problem.consequences:
+            lines += detail("", f"{named(result)}: {result.sentence}")
+    return lines
+
+
+def detail(label: str, text: str) -> list[str]:
+    """Return one labelled line of a problem, or none where there is no text."""
+    return wrapped(text, f"    {label:<10}", " " * 14) if text else []
+
+
+def names_of(results: list[Result]) -> list[str]:
+    """Return the ids of results, each with its sides."""
+    sides: dict[str, list[str]] = {}
+    for result in results:
+        sides.setdefault(result.check.id, []).append(result.check.side)
+    return [
+        f"{check_id} ({' and '.join(own)})" if own[0] else check_id
+        for check_id, own in sides.items()
+    ]
+
+
+def paragraphs(card: Card) -> list[str]:
+    """Return the common variants, what is accepted, not run, passed, and never covered."""
+    lines = []
+    variants = [short(problem) for problem in card.problems_of(VARIANT)]
+    accepted = [short(problem) for problem in card.problems if card.accepts(problem)]
+    lines += paragraph("Common variants", "; ".join(variants))
+    lines += paragraph("Accepted", "; ".join(accepted))
+    reasons = Counter(reason_of(card, r) for r in card.results if r.finding.status == NOT_RUN)
+    label = "Not run"
+    for reason, count in reasons.items():
+        lines += paragraph(label, f"{counted(count, 'check')}: {reason}")
+        label = ""
+    passed = Counter(r.check.section for r in card.results if r.finding.status == PASSED)
+    lines += paragraph("Passed", ", ".join(f"{section} {n}" for section, n in passed.items()))
+    lines += paragraph("Never covered", ", ".join(NOT_COVERED))
+    return lines
+
+
+def short(problem: Problem) -> str:
+    """Return a problem's sentence and id, for a paragraph."""
+    return f"{problem.sentence.removesuffix('.')} [{problem.check.id}]"
+
+
+def reason_of(card: Card, result: Result) -> str:
+    """Return why a check was not run: the function to define comes first."""
+    for function in result.check.needs:
+        if result.finding.reason == f"define {function}":
+            return f"define {SIGNATURES[function]}"
+    return result.finding.reason
+
+
+def paragraph(label: str, text: str) -> list[str]:
+    """Return a labelled paragraph, or nothing where there is no text."""
+    return wrapped(text, f"{label:<{LABEL}}", " " * LABEL) if text else []
+
+
+def wrapped(text: str, first: str, others: str) -> list[str]:
+    """Wrap a text to the card's width; names are never broken."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def every_check(card: Card) -> list[str]:
+    """Return one line for each check, in the order of the paper."""
+    lines = []
+    for result in card.results:
+        check, finding = result
+        text = finding.reason if finding.status == NOT_RUN else result.sentence
+        head = f"{check.section:<8}{finding.status:<11}{named(result):<34} "
+        lines += wrapped(text, head, " " * 20)
+    return lines
