@@ -18,6 +18,7 @@ from .wiring import (
     ENCODER_FFN,
     LOGITS,
     SELF_ATTENTION,
+    Part,
     Wiring,
     changed,
     check_of_wiring,
@@ -45,17 +46,26 @@ def sublayers_in_order(wiring: Wiring) -> Finding:
     return passed()
 
 
+def listed(parts: list[Part]) -> str:
+    """Return the names of parts in a sentence; all layers of one kind are named once."""
+    layers: dict[str, list[str]] = {}
+    for part in parts:
+        layers.setdefault(part.kind, []).append(str(part.layer))
+    return ", ".join(f"{kind} {' and '.join(numbers)}" for kind, numbers in layers.items())
+
+
 def is_in_order(wiring: Wiring) -> bool:
     """Return whether the check above passes."""
     return not sublayers_in_order(wiring).failed
 
 
-def broken(wiring: Wiring, start: str, end: str) -> list[str]:
+def broken(wiring: Wiring, start: str, end: str) -> list[Part]:
     """Return the parts that the part before them does not reach, though they should read it."""
     links = []
     for n in range(1, wiring.subject.config.layers + 1):
-        if not wiring.reaches(wiring.part(start, n), wiring.part(end, n)):
-            links.append(f"{end} {n}")
+        reader = wiring.part(end, n)
+        if reader and not wiring.reaches(wiring.part(start, n), reader):
+            links.append(reader)
     return links
 
 
@@ -74,8 +84,9 @@ def cross_queries(wiring: Wiring) -> Finding:
     if not links:
         return passed()
     return differs(
-        f"changing the output of self-attention does not change the scores of {', '.join(links)}",
+        f"changing the output of self-attention does not change the scores of {listed(links)}",
         "other scores",
+        modules=wiring.modules_of(links),
         fix="Compute the queries from the output of Add & Norm after self-attention.",
     )
 
@@ -98,8 +109,9 @@ def ffn_reads_attention(wiring: Wiring) -> Finding:
     if not links:
         return passed()
     return differs(
-        f"changing the output of attention does not change the activations of {', '.join(links)}",
+        f"changing the output of attention does not change the activations of {listed(links)}",
         "other activations",
+        modules=wiring.modules_of(links),
         fix="Compute the feed-forward network from the output of Add & Norm after attention.",
     )
 
@@ -113,13 +125,14 @@ def ffn_reads_attention(wiring: Wiring) -> Finding:
 )
 def residual_connections(wiring: Wiring) -> Finding:
     """Fix a sub-layer's output and change the tokens: the layer's output has to change."""
-    missing = [part.name for part in wiring.parts if not wiring.passes_input(part)]
+    missing = [part for part in wiring.parts if not wiring.passes_input(part)]
     if not missing:
         return passed()
     return differs(
-        f"the input of {', '.join(missing)} does not reach the layer's output",
+        f"the input of {listed(missing)} does not reach the layer's output",
         "x + Sublayer(x)",
-        says=f"No residual connection around {', '.join(missing)}.",
+        says=f"No residual connection around {listed(missing)}.",
+        modules=wiring.modules_of(missing),
         fix="Add the sub-layer's input to its output.",
     )
 
@@ -144,17 +157,18 @@ def carried_on(wiring: Wiring) -> Finding:
         kind = ENCODER_ATTENTION if part.kind in ENCODER else SELF_ATTENTION
         end = LOGITS if part.layer == layers else wiring.part(kind, part.layer + 1)
         if not wiring.reaches(part, end):
-            lost.append(part.name)
+            lost.append(part)
     last = wiring.part(ENCODER_ATTENTION, layers)
     has_network = wiring.part(ENCODER_FFN, layers) is not None
     reads_network = has_network and top_layer(wiring, 1) == (layers, ENCODER_FFN)
     if reads_network and last and not wiring.reaches(last, LOGITS):
-        lost.append(last.name)
+        lost.append(last)
     if not lost:
         return passed()
     return differs(
-        f"the output of {', '.join(lost)} does not reach the next layer",
+        f"the output of {listed(lost)} does not reach the next layer",
         "every output in the next residual sum",
+        modules=wiring.modules_of(lost),
         fix="Add each sub-layer's own input to its output, not the layer's input or an earlier x.",
     )
 

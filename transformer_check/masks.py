@@ -6,6 +6,7 @@ Shape letters: S source, T target.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,6 +63,23 @@ def hidden_words(subject: Subject) -> Tensor:
     if weights is None:
         return torch.zeros(1, 1, dtype=torch.bool)
     return weights.lt(1e-6).tril()
+
+
+def attends_to_padding(subject: Subject, source: Tensor, pads: int) -> dict[str, list[str]]:
+    """Return which attention gives weight to the last ``pads`` tokens of a source: kind → modules.
+
+    The kinds are ``encoder`` and ``decoder``; a kind whose softmaxes are not seen is left out.
+    """
+    keys, queries = source.size(1), subject.target.size(1)
+    with traced() as trace:
+        subject.logits(source, subject.target)
+    kinds = {(keys, keys): "encoder", (queries, keys): "decoder"}
+    modules: dict[str, list[Any]] = {}
+    for event in trace.events:
+        kind = kinds.get(tuple(event.result.shape[-2:]), "")
+        if kind and event.result[..., -pads:].max() > 1e-6:
+            modules.setdefault(kind, []).append(event.module)
+    return {kind: list(subject.names_of(own)) for kind, own in modules.items()}
 
 
 @check_of(

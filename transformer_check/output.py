@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from .arrows import self_attention_without_source
+from .arrows import listed, self_attention_without_source
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .scores import slope_of
@@ -256,13 +256,14 @@ def same_numbers(wiring: Wiring) -> Finding:
     if not gains.gains:
         return not_run(NO_GAINS)
     wrong = [
-        part.name
+        part
         for part in wiring.parts
         if part.kind in (ENCODER_ATTENTION, SELF_ATTENTION) and 2.0 in gains.of_scores(part.events)
     ]
     if not wrong:
         return passed()
     return differs(
-        f"only the queries or only the keys of {', '.join(wrong)} are normalised",
+        f"only the queries or only the keys of {listed(wrong)} are normalised",
         "both or neither",
+        modules=wiring.modules_of(wrong),
     )

@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,6 +226,11 @@ class Subject:
         if logits.min() >= 0 and (logits.sum(-1) - 1).abs().max() < 1e-3:
             raise AdapterError("logits returned probabilities: expected what the softmax is given")
         return logits
+
+    def names_of(self, modules: Iterable[nn.Module | None]) -> tuple[str, ...]:
+        """Return the names of modules of the model, in its order, without repetition."""
+        chosen = {id(module) for module in modules}
+        return tuple(n for n, module in self.model.named_modules() if n and id(module) in chosen)
 
     def words(self, batch: int, length: int, seed: int = 0) -> Tensor:
         """Random ids [batch, length], none of them special and none twice in a row of few."""

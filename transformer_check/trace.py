@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand", "rand_like", "uniform_")
@@ -22,6 +23,8 @@ class Event:
     """the scores of a softmax; of a product, what it gives"""
     result: Tensor
     is_softmax: bool
+    module: nn.Module | None
+    """the innermost module whose forward caused it"""
 
 
 class Trace(TorchDispatchMode):
@@ -36,6 +39,7 @@ class Trace(TorchDispatchMode):
         super().__init__()
         self.wide = wide
         self.replay = replay
+        self.running: list[nn.Module] = []
         self.events: list[Event] = []
         self.draws: list[tuple[int, ...]] = []
 
@@ -62,10 +66,25 @@ class Trace(TorchDispatchMode):
             return self.event(args[0] if name in SOFTMAX else first, first, name in SOFTMAX)
         return result
 
+    def module(self) -> nn.Module | None:
+        """Return the innermost module that is running and has a part of its own."""
+        own = [each for each in self.running if not isinstance(each, (nn.Softmax, nn.Dropout))]
+        return own[-1] if own else None
+
+    def enter(self, module: nn.Module, _: Any) -> None:
+        """Note that a module's forward begins."""
+        self.running.append(module)
+
+    def leave(self, module: nn.Module, *_: Any) -> None:
+        """Note that a module's forward has ended, and those in it that raised."""
+        while self.running and self.running.pop() is not module:
+            pass
+
     def event(self, operand: Tensor, result: Tensor, is_softmax: bool) -> Tensor:
         """Keep an event, and return what it is to give; copies, since the model may write there."""
         number = len(self.events)
-        self.events.append(Event(operand.detach().clone(), result.detach().clone(), is_softmax))
+        scores, weights = operand.detach().clone(), result.detach().clone()
+        self.events.append(Event(scores, weights, is_softmax, self.module()))
         if self.replay is None or number >= len(self.replay):
             return result
         replacement = self.replay[number]
@@ -79,9 +98,14 @@ def traced(wide: int | None = None, replay: Sequence[Tensor] | None = None) -> I
     before = kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled()
     kernels.enable_flash_sdp(False)
     kernels.enable_mem_efficient_sdp(False)
+    trace = Trace(wide, replay)
+    entering = hooks.register_module_forward_pre_hook(trace.enter)
+    leaving = hooks.register_module_forward_hook(trace.leave)
     try:
-        with Trace(wide, replay) as trace:
+        with trace:
             yield trace
     finally:
+        entering.remove()
+        leaving.remove()
         kernels.enable_flash_sdp(before[0])
         kernels.enable_mem_efficient_sdp(before[1])

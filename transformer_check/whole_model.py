@@ -20,18 +20,18 @@ from .findings import (
     variant,
     waits_for,
 )
-from .masks import hidden_words
+from .masks import attends_to_padding, hidden_words
 from .registry import check_of
 from .subject import SAME, Config, Subject, difference
 from .trace import traced
 
 
-def leak(change: float, cause: str, fix: str, says: str = "") -> Finding:
+def leak(change: float, cause: str, fix: str) -> Finding:
     """Return an error if the logits have changed, with the size of the change."""
     if change < SAME:
         return passed()
     found = f"{cause} changes the logits by {change:.2g} standard deviations"
-    return error(found, "no change", fix=fix, says=says)
+    return error(found, "no change", fix=fix)
 
 
 @check_of(
@@ -49,7 +49,7 @@ def later_tokens(subject: Subject) -> Finding:
     after = subject.logits(subject.source, changed)[:, :cut]
     return leak(
         difference(subject.output[:, :cut], after),
-        "Replacing a later target token",
+        "replacing a later target token",
         "Mask the scores of later keys with -inf before the softmax of decoder self-attention.",
     )
 
@@ -73,15 +73,25 @@ def uses_source(subject: Subject) -> Finding:
     "source-padding",
     "3.2.3",
     passes="Source padding is masked.",
-    fails="The model attends to source padding.",
+    fails="Source padding changes the result.",
 )
 def source_padding(subject: Subject) -> Finding:
     """Pad the source: the logits may not change."""
-    padded = subject.logits(subject.padded(subject.source, 3), subject.target)
-    return leak(
-        difference(subject.output, padded),
-        "Padding a source by 3 tokens",
-        "Pass the source padding mask to encoder self-attention and to cross-attention.",
+    pads = 3
+    source = subject.padded(subject.source, pads)
+    change = difference(subject.output, subject.logits(source, subject.target))
+    if change < SAME:
+        return passed()
+    modules = attends_to_padding(subject, source, pads)
+    sides = " and the ".join(modules)
+    places = {"encoder": "encoder self-attention", "decoder": "cross-attention"}
+    attention = [places[side] for side in modules] or list(places.values())
+    return error(
+        f"padding a source by {pads} tokens changes the logits by {change:.2g} standard deviations",
+        "no change",
+        says=f"The {sides} attend{'s' * (len(modules) == 1)} to source padding." if modules else "",
+        fix=f"Pass the source padding mask to {' and to '.join(attention)}.",
+        modules=tuple(name for own in modules.values() for name in own),
     )
 
 
@@ -98,7 +108,7 @@ def target_padding(subject: Subject) -> Finding:
         return waits_for("target-visible")
     return leak(
         difference(subject.output, padded[:, : subject.target.size(1)]),
-        "Padding a target by 2 tokens",
+        "padding a target by 2 tokens",
         "Mask target padding in decoder self-attention, or pad on the right under a causal mask.",
     )
 
@@ -115,7 +125,7 @@ def batch_independence(subject: Subject) -> Finding:
     alone = subject.logits(subject.source[-1:], subject.target[-1:])
     return leak(
         difference(subject.output[-1:], alone),
-        "A second sentence of the same length",
+        "a second sentence of the same length",
         "Look for an operation that mixes the batch dimension with the length: a view or reshape "
         "without transpose, or positions taken from dimension 0.",
     )

@@ -8,7 +8,7 @@ and the scores of the next softmax show whether it has arrived.
 Shape letters: S source, T target.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -111,6 +111,11 @@ class Wiring:
         if not any(event.is_softmax for event in self.events):
             self.problem = "no softmax of torch's was seen"
         return sorted(parts, key=lambda part: part.events)
+
+    def modules_of(self, parts: Iterable[Part]) -> tuple[str, ...]:
+        """Return the names of the modules in which the events of parts happen."""
+        events = [self.events[number] for part in parts for number in part.events]
+        return self.subject.names_of(event.module for event in events)
 
     def part(self, kind: str, layer: int) -> Part | None:
         """Nothing if it was not seen."""
