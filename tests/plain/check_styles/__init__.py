@@ -1,0 +1,1 @@
+"""Three clean Transformers in other styles than the project's, and faults to plant in them."""

@@ -1,0 +1,135 @@
+"""Modules and matrices that are used more than once."""
+
+from .fault import Fault
+
+A_ENCODER = "nn.ModuleList([EncoderLayer(config) for _ in range(config.layers)])"
+A_DECODER = "nn.ModuleList([DecoderLayer(config) for _ in range(config.layers)])"
+M_ENCODER = "nn.ModuleList([EncoderBlock(config) for _ in range(config.layers)])"
+M_DECODER = "nn.ModuleList([DecoderBlock(config) for _ in range(config.layers)])"
+S_ENCODER = "nn.ModuleList(Block(config, False) for _ in range(config.layers))"
+S_DECODER = "nn.ModuleList(Block(config, True) for _ in range(config.layers))"
+A_END = "self.dropout = nn.Dropout(config.dropout)\n\n    def embed("
+S_END = "self.drop = nn.Dropout(config.dropout)\n\n    def embed("
+
+
+def of_ends(name: str, says: str, a: str, m: tuple[str, str], s: str, id: str = "shared-modules") -> Fault:
+    """Lines at the end of the constructor, with ``layers`` of the encoder or decoder."""
+    return Fault(
+        name,
+        id=id,
+        says=says,
+        batch_first=[(A_END, A_END.replace("\n\n", f"\n        {a}\n\n", 1))],
+        multihead=[m],
+        sequence_first=[(S_END, S_END.replace("\n\n", f"\n        {s}\n\n", 1))],
+    )
+
+
+FAULTS = [
+    Fault(
+        "one encoder layer n times",
+        id="shared-modules",
+        says="encoder",
+        batch_first=[(A_ENCODER, "nn.ModuleList([EncoderLayer(config)] * config.layers)")],
+        multihead=[(M_ENCODER, "nn.ModuleList([EncoderBlock(config)] * config.layers)")],
+        sequence_first=[(S_ENCODER, "nn.ModuleList([Block(config, False)] * config.layers)")],
+    ),
+    Fault(
+        "one decoder layer n times",
+        id="shared-modules",
+        says="decoder",
+        batch_first=[(A_DECODER, "nn.ModuleList([DecoderLayer(config)] * config.layers)")],
+        multihead=[(M_DECODER, "nn.ModuleList([DecoderBlock(config)] * config.layers)")],
+        sequence_first=[(S_DECODER, "nn.ModuleList([Block(config, True)] * config.layers)")],
+    ),
+    Fault(
+        "the first layer is called n times",
+        id="shared-modules",
+        says="encoder",
+        batch_first=[("x = layer(x, source_mask)\n        return x", "x = self.encoder[0](x, source_mask)\n        return x")],
+        multihead=[("x = block(x, source_padding)\n        return x", "x = self.blocks[0](x, source_padding)\n        return x")],
+        sequence_first=[("x = layer(x, hidden)\n        return x", "x = self.encoder[0](x, hidden)\n        return x")],
+    ),
+    of_ends(
+        "one feed-forward network for all layers",
+        "ffn|feed-forward",
+        "for layer in self.encoder:\n            layer.ffn = self.encoder[0].ffn",
+        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.ffn = self.blocks[0].ffn"),
+        "for layer in self.encoder:\n            layer.ffn = self.encoder[0].ffn",
+    ),
+    of_ends(
+        "one self-attention for all layers",
+        "attention|attn|heads",
+        "for layer in self.encoder:\n            layer.attention = self.encoder[0].attention",
+        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.self_attn = self.blocks[0].self_attn"),
+        "for layer in self.encoder:\n            layer.heads = self.encoder[0].heads",
+    ),
+    of_ends(
+        "self-attention is also cross-attention",
+        "attention|attn|heads",
+        "for layer in self.decoder:\n            layer.cross = layer.attention",
+        (M_DECODER, M_DECODER + "\n        for block in self.blocks:\n            block.cross_attn = block.self_attn"),
+        "for layer in self.decoder:\n            layer.cross = layer.heads",
+    ),
+    of_ends(
+        "encoder and decoder share their networks",
+        "ffn|feed-forward",
+        "for one, two in zip(self.encoder, self.decoder):\n            two.ffn = one.ffn",
+        ("return model\n\n\ndef causal", "for one, two in zip(model['encoder'].blocks, model['decoder'].blocks):\n        two.ffn = one.ffn\n    return model\n\n\ndef causal"),
+        "for one, two in zip(self.encoder, self.decoder):\n            two.ffn = one.ffn",
+    ),
+    of_ends(
+        "layers share their first matrix",
+        "w_1|inner|ffn",
+        "for layer in self.encoder:\n            layer.ffn.w_1.weight = self.encoder[0].ffn.w_1.weight",
+        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.ffn[0].weight = self.blocks[0].ffn[0].weight"),
+        "for layer in self.encoder:\n            layer.ffn.inner.weight = self.encoder[0].ffn.inner.weight",
+    ),
+    Fault(
+        "queries and keys share a matrix",
+        id="shared-modules",
+        says="w_q|query|w_k|key",
+        batch_first=[("self.w_k = nn.Linear(config.d_model, config.heads * d_k)", "self.w_k = self.w_q")],
+        sequence_first=[("self.key = nn.Parameter(torch.empty(config.d_model, config.heads, d_k))", "self.key = self.query")],
+    ),
+    Fault(
+        "keys are values",
+        id="shared-modules|attention-inputs|attention-widths",
+        says="w_v|value|w_k|key",
+        batch_first=[("v = self.split(self.w_v(memory))", "v = self.split(self.w_k(memory))")],
+        sequence_first=[('v = torch.einsum("jbm,mnd->jbnd", memory, self.value) + self.value_bias', "v = k")],
+    ),
+    Fault(
+        "the output's matrix is the source's",
+        id="output-matrix|shared-matrices|one-matrix",
+        says="source",
+        batch_first=[("self.output.weight = self.embedding.weight", "self.output.weight = self.embedding.weight\n        self.target_embedding = nn.Embedding(config.vocabulary, config.d_model)\n        nn.init.normal_(self.target_embedding.weight, std=config.d_model**-0.5)"),
+                     ("def embed_target(self, ids):\n        x = self.embedding(ids)", "def embed_target(self, ids):\n        x = self.target_embedding(ids)")],
+        multihead=[("return model\n\n\ndef causal", "model['decoder'].generator.weight = model['encoder'].embeddings.words.weight\n    return model\n\n\ndef causal")],
+        sequence_first=[("nn.init.normal_(self.words, std=config.d_model**-0.5)", "nn.init.normal_(self.words, std=config.d_model**-0.5)\n        self.target_words = nn.Parameter(torch.randn_like(self.words) * config.d_model**-0.5)"),
+                        ("def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.words)", "def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.target_words)")],
+    ),
+    Fault(
+        "layers are in a plain list",
+        id="unregistered|parameters|optimizer-parameters",
+        says="registered|list|ModuleList",
+        batch_first=[(A_ENCODER, "[EncoderLayer(config) for _ in range(config.layers)]")],
+        multihead=[(M_ENCODER, "[EncoderBlock(config) for _ in range(config.layers)]")],
+        sequence_first=[(S_ENCODER, "[Block(config, False) for _ in range(config.layers)]")],
+    ),
+    Fault(
+        "one layer more in the encoder",
+        id="layers|parameters|heads",
+        says="layer",
+        batch_first=[(A_ENCODER, A_ENCODER.replace("config.layers", "config.layers + 1"))],
+        multihead=[(M_ENCODER, M_ENCODER.replace("config.layers", "config.layers + 1"))],
+        sequence_first=[(S_ENCODER, S_ENCODER.replace("config.layers", "config.layers + 1"))],
+    ),
+    Fault(
+        "the last encoder layer is not called",
+        id="gradients|memory|layers|heads",
+        says="layer",
+        batch_first=[("for layer in self.encoder:\n            x = layer", "for layer in self.encoder[:-1]:\n            x = layer")],
+        multihead=[("for block in self.blocks:\n            x = block(x, source_padding)", "for block in self.blocks[:-1]:\n            x = block(x, source_padding)")],
+        sequence_first=[("for layer in self.encoder:\n            x = layer", "for layer in self.encoder[:-1]:\n            x = layer")],
+    ),
+]
