@@ -259,7 +259,7 @@ def order_of_target(wiring: Wiring) -> Finding:
     first = wiring.part(SELF_ATTENTION, 1)
     swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
-    with traced(wiring.wide) as trace:
+    with traced(wiring.wide, layouts=wiring.subject.layouts) as trace:
         wiring.subject.logits(wiring.source, swapped)
     for number in first.events if first else ():
         before = shown_scores(wiring.events[number])[..., -1, :]
@@ -283,7 +283,7 @@ def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Fi
     x = subject.tensor(embedding, shape, subject.model, ids)
     memory = torch.zeros(1, wiring.source.size(1), subject.config.d_model)
     arguments = (x,) if kind == ENCODER_ATTENTION else (x, memory)
-    with traced(wiring.wide) as trace:
+    with traced(wiring.wide, layouts=wiring.subject.layouts) as trace:
         subject.tensor(layer, shape, subject.model, *arguments)
     own = [event for event in trace.events if wiring.kind(event) == kind]
     events = part.events if part else ()

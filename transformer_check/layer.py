@@ -101,8 +101,8 @@ class Layer:
 
     def trace(self, x: Tensor) -> Trace:
         """Of a run without biases."""
-        biases = [p for p in (*self.attention, *self.ffn) if p.dim() == 1]
-        with zeroed(biases), traced() as trace:
+        biases = [p for p in (*self.attention, *self.ffn) if not self.subject.is_matrix(p)]
+        with zeroed(biases), traced(layouts=self.subject.layouts) as trace:
             self(x)
         return trace
 

@@ -35,9 +35,11 @@ class Masks:
         target[:, 0] = c.start
         s, t = source.size(1), target.size(1)
         matrices = [
-            p for p in subject.model.parameters() if p.dim() > 1 and c.vocabulary not in p.shape
+            p
+            for p in subject.model.parameters()
+            if subject.is_matrix(p) and c.vocabulary not in p.shape
         ]
-        with zeroed(matrices), traced() as trace:
+        with zeroed(matrices), traced(layouts=subject.layouts) as trace:
             subject.logits(source, target)
         self.sums = torch.cat([weights.sum(-1).flatten() for weights in trace.softmaxes or [ONES]])
         self.encoder = least(trace.softmaxes, s, s)
@@ -71,7 +73,7 @@ def attends_to_padding(subject: Subject, source: Tensor, pads: int) -> dict[str,
     The kinds are ``encoder`` and ``decoder``; a kind whose softmaxes are not seen is left out.
     """
     keys, queries = source.size(1), subject.target.size(1)
-    with traced() as trace:
+    with traced(layouts=subject.layouts) as trace:
         subject.logits(source, subject.target)
     kinds = {(keys, keys): "encoder", (queries, keys): "decoder"}
     modules: dict[str, list[Any]] = {}

@@ -46,7 +46,7 @@ def all_have_gradients(subject: Subject) -> Finding:
     unused = []
     for (name, parameter), gradient in zip(named, gradients, strict=True):
         # a bias of keys has none but for rounding: softmax takes it out again
-        if gradient is None or (parameter.dim() > 1 and not gradient.any()):
+        if gradient is None or (subject.is_matrix(parameter) and not gradient.any()):
             unused.append(name)
     if not unused:
         return passed()
@@ -155,7 +155,7 @@ class Gains:
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
         subject = wiring.subject
-        flat = [p for p in subject.model.parameters() if p.dim() == 1]
+        flat = [p for p in subject.model.parameters() if not subject.is_matrix(p)]
         self.gains = gains_in(subject)
         biases = [p for p in flat if all(p is not gain for gain in self.gains)]
         self.biases = biases

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .subject import Subject
-from .trace import SOFTMAX, traced
+from .trace import SOFTMAX, Layouts, place, to_front, traced
 from .wiring import HIDDEN
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
@@ -30,11 +30,6 @@ class Product(NamedTuple):
     width: int
 
 
-def place(tensor: Tensor) -> int:
-    """The same for a tensor and its views."""
-    return int(tensor.untyped_storage().data_ptr())
-
-
 def single_number(value: Any) -> float | None:
     """A number, or the only one in a tensor."""
     if isinstance(value, (int, float)):
@@ -45,8 +40,9 @@ def single_number(value: Any) -> float | None:
 class Scales(TorchDispatchMode):
     """Keeps, of each softmax over queries and keys, the factor of their products, and d_k."""
 
-    def __init__(self) -> None:
+    def __init__(self, layouts: Layouts) -> None:
         super().__init__()
+        self.layouts = layouts
         self.factors: dict[int, float] = {}
         self.products: list[Product] = []
         self.scales: list[tuple[float, int]] = []
@@ -57,7 +53,7 @@ class Scales(TorchDispatchMode):
     ) -> Any:
         name = func.overloadpacket.__name__
         if name in SOFTMAX:
-            self.softmax(args[0])
+            self.softmax(to_front(args[0], self.layouts))
         factor = self.factor_of_result(name, args)
         result = func(*args, **(kwargs or {}))
         self.alive.append(result)
@@ -101,9 +97,12 @@ class Scales(TorchDispatchMode):
         for product in reversed(self.products):
             if product.numbers.numel() == scores.numel():
                 slope = slope_of(scores, product.numbers.reshape(scores.shape))
+                if slope is None:  # keys times queries
+                    turned = product.numbers.reshape(scores.mT.shape).mT
+                    slope = slope_of(scores, turned)
                 if slope is not None:
                     self.scales.append((slope * product.factor, product.width))
-                return
+                    return
 
 
 def centred(numbers: Tensor, visible: Tensor) -> Tensor:
@@ -134,7 +133,7 @@ def slope_of(scores: Tensor, product: Tensor) -> float | None:
 def scales_of_model(subject: Subject) -> Finding:
     """Compare the scores with the products of queries and keys, in every softmax of the model."""
     c = subject.config
-    with traced(), Scales() as trace:
+    with traced(), Scales(subject.layouts) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     if not trace.scales:
         return not_run("no torch softmax of a product of queries and keys was seen")

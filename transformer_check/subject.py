@@ -11,11 +11,14 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from .trace import Layouts, layouts_of, traced
 
 SAME = 1e-4
 """Two outputs are the same if they differ by less than this part of their standard deviation."""
@@ -231,6 +234,22 @@ class Subject:
         """Return the names of modules of the model, in its order, without repetition."""
         chosen = {id(module) for module in modules}
         return tuple(n for n, module in self.model.named_modules() if n and id(module) in chosen)
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """The dimensions of queries and keys in attention weights."""
+        source = self.source[:1]
+        target = self.target[:1]
+        with traced() as trace:
+            self.logits(source, target)
+        return layouts_of(trace.softmaxes, source.size(1), target.size(1))
+
+    def is_matrix(self, parameter: Tensor) -> bool:
+        """Return whether a parameter is a matrix, and no vector such as a bias [heads, d_k]."""
+        c = self.config
+        if sum(size > 1 for size in parameter.shape) < 2:
+            return False
+        return c.d_model in parameter.shape or parameter.numel() > c.heads * max(c.widths())
 
     def words(self, batch: int, length: int, seed: int = 0) -> Tensor:
         """Random ids [batch, length], none of them special and none twice in a row of few."""

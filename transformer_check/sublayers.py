@@ -42,11 +42,14 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
         memory: by what to multiply the memory
         weights: what softmaxes are to give
     """
-    flat = [p for p in layer.attention if p.dim() == 1]
+    flat = [p for p in layer.attention if not layer.subject.is_matrix(p)]
     with zeroed([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
-        with traced(replay=weights):
+        with traced(replay=weights, layouts=layer.subject.layouts):
             once = layer(layer.x)
-        with layer.reading(memory * layer.memory), traced(replay=weights):
+        with (
+            layer.reading(memory * layer.memory),
+            traced(replay=weights, layouts=layer.subject.layouts),
+        ):
             again = layer(x * layer.x)
     return difference(once, again) < 1e-3
 
@@ -150,7 +153,7 @@ def attention_widths(layer: Layer) -> Finding:
     c = layer.subject.config
     if sum(p.dim() > 1 for p in layer.ffn) != 2:
         return not_run("the feed-forward network's matrices cannot be told from attention's")
-    seen = sum(p.numel() for p in layer.attention if p.dim() > 1)
+    seen = sum(p.numel() for p in layer.attention if layer.subject.is_matrix(p))
     d_k, d_v = c.widths()
     expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
     if seen == expected:

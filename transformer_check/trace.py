@@ -1,4 +1,7 @@
-"""What a model asks of torch while it runs: softmaxes, wide products, and random numbers."""
+"""What a model asks of torch while it runs: softmaxes, wide products, and random numbers.
+
+Shape letters: B batch, H heads, S source, T target.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand", "rand_like", "uniform_")
 SOFTMAX = ("_softmax", "_safe_softmax")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution")
+QUOTIENTS = ("div", "div_")
+
+Layouts = dict[int, tuple[int, int]]
+"""Number of dimensions of attention weights → their dimensions of queries and of keys."""
 
 
 @dataclass(frozen=True)
@@ -20,28 +27,61 @@ class Event:
     """A softmax, or a product with d_ff numbers for each word: the feed-forward network's first."""
 
     operand: Tensor
-    """the scores of a softmax; of a product, what it gives"""
+    """the scores of a softmax, with queries and keys as the last two dimensions; of a product, its
+    result"""
     result: Tensor
     is_softmax: bool
     module: nn.Module | None
     """the innermost module whose forward caused it"""
+    over: int = -1
+    """the dimension of the operand over which a softmax sums: -1 is that of keys"""
+    function: str = "softmax"
+
+
+def place(tensor: Tensor) -> int:
+    """Return the same number for a tensor and its views."""
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def to_front(tensor: Tensor, layouts: Layouts) -> Tensor:
+    """Move queries and keys to the last two dimensions."""
+    where = layouts.get(tensor.dim())
+    return tensor if where is None else tensor.movedim(where, (-2, -1))
+
+
+def dimension_behind(dimension: int, dims: int, layouts: Layouts) -> int:
+    """Return where :func:`to_front` puts a dimension, counted from the end."""
+    queries, keys = layouts.get(dims, (dims - 2, dims - 1))
+    order = [n for n in range(dims) if n not in (queries, keys)]
+    return [*order, queries, keys].index(dimension % dims) - dims
 
 
 class Trace(TorchDispatchMode):
     """Keeps the events, and the shape of every draw of random numbers.
 
+    A softmax that is written out, exp(x) / exp(x).sum(), is one, too, and so is a sigmoid in its
+    place.
+
     Args:
         wide: d_ff, if its products are events too
         replay: what the events are to give instead of what they would
+        layouts: which dimensions of attention weights are queries and keys; else the last two
     """
 
-    def __init__(self, wide: int | None = None, replay: Sequence[Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        wide: int | None = None,
+        replay: Sequence[Tensor] | None = None,
+        layouts: Layouts | None = None,
+    ) -> None:
         super().__init__()
         self.wide = wide
         self.replay = replay
+        self.layouts = layouts or {}
         self.running: list[nn.Module] = []
         self.events: list[Event] = []
         self.draws: list[tuple[int, ...]] = []
+        self.exponentials: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def softmaxes(self) -> list[Tensor]:
@@ -56,15 +96,43 @@ class Trace(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        exponents = self.exponents(name, args)
+        result = func(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple) else result
-        is_wide = name in PRODUCTS and self.wide in first.shape[1:]
         if name in RANDOM:
             self.draws.append(tuple(first.shape))
-        elif name in SOFTMAX or is_wide:
-            return self.event(args[0] if name in SOFTMAX else first, first, name in SOFTMAX)
+        elif name in SOFTMAX:
+            return self.softmax(args[0], first, int(args[1]))
+        elif name == "exp":
+            self.exponentials[place(first)] = (first, args[0].detach().clone())
+        elif exponents is not None:
+            return self.softmax(exponents, first, summed_dimension(first, args[1]))
+        elif name == "sigmoid" and first.dim() in self.layouts:
+            return self.softmax(args[0], first, self.layouts[first.dim()][1], name)
+        elif name in PRODUCTS and self.wide in first.shape[1:]:
+            numbers = first.detach().clone()
+            return self.event(Event(numbers, numbers, False, self.module()), first)
         return result
+
+    def exponents(self, name: str, args: Any) -> Tensor | None:
+        """Return x, if the operation is exp(x) divided by its sums over one dimension."""
+        if name not in QUOTIENTS or not isinstance(args[1], Tensor):
+            return None
+        known = self.exponentials.get(place(args[0]))
+        if known is None or known[0].shape != args[0].shape or args[1].dim() != args[0].dim():
+            return None
+        return known[1] if summed_dimension(args[0], args[1]) is not None else None
+
+    def softmax(
+        self, scores: Tensor, result: Tensor, over: int | None, name: str = "softmax"
+    ) -> Any:
+        """Keep a softmax, and return what it is to give."""
+        dims = result.dim()
+        scores = to_front(scores, self.layouts).detach().clone()
+        weights = to_front(result, self.layouts).detach().clone()
+        place_of_sum = dimension_behind(over or 0, dims, self.layouts)
+        return self.event(Event(scores, weights, True, self.module(), place_of_sum, name), result)
 
     def module(self) -> nn.Module | None:
         """Return the innermost module that is running and has a part of its own."""
@@ -80,25 +148,56 @@ class Trace(TorchDispatchMode):
         while self.running and self.running.pop() is not module:
             pass
 
-    def event(self, operand: Tensor, result: Tensor, is_softmax: bool) -> Tensor:
+    def event(self, event: Event, result: Tensor) -> Tensor:
         """Keep an event, and return what it is to give; copies, since the model may write there."""
         number = len(self.events)
-        scores, weights = operand.detach().clone(), result.detach().clone()
-        self.events.append(Event(scores, weights, is_softmax, self.module()))
+        self.events.append(event)
         if self.replay is None or number >= len(self.replay):
             return result
         replacement = self.replay[number]
-        return replacement.clone() if replacement.shape == result.shape else result
+        if replacement.shape != event.result.shape:
+            return result
+        where = self.layouts.get(result.dim()) if event.is_softmax else None
+        if where is not None:
+            replacement = replacement.movedim((-2, -1), where)
+        return replacement.clone(memory_format=torch.contiguous_format)
+
+
+def summed_dimension(numbers: Tensor, sums: Tensor) -> int | None:
+    """Return the one dimension in which sums have one number and the numbers have several."""
+    pairs = zip(numbers.shape, sums.shape, strict=True)
+    different = [n for n, (one, two) in enumerate(pairs) if one != two]
+    return different[0] if len(different) == 1 and sums.shape[different[0]] == 1 else None
+
+
+def layouts_of(softmaxes: list[Tensor], source: int, target: int) -> Layouts:
+    """Find queries and keys in the weights of cross-attention, whose lengths differ.
+
+    Args:
+        softmaxes: weights of a run with one sentence
+        source: S, which is the length of no other dimension
+        target: T, likewise
+    """
+    layouts: Layouts = {}
+    for weights in softmaxes:
+        shape = list(weights.shape)
+        if shape.count(source) == 1 and shape.count(target) == 1:
+            layouts.setdefault(len(shape), (shape.index(target), shape.index(source)))
+    return layouts
 
 
 @contextmanager
-def traced(wide: int | None = None, replay: Sequence[Tensor] | None = None) -> Iterator[Trace]:
-    """A trace of the block; attention that is one kernel of torch's is computed in its parts."""
+def traced(
+    wide: int | None = None,
+    replay: Sequence[Tensor] | None = None,
+    layouts: Layouts | None = None,
+) -> Iterator[Trace]:
+    """Trace the block; attention that is one kernel of torch's is computed in its parts."""
     kernels = torch.backends.cuda  # these switches count on CPUs, too
     before = kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled()
     kernels.enable_flash_sdp(False)
     kernels.enable_mem_efficient_sdp(False)
-    trace = Trace(wide, replay)
+    trace = Trace(wide, replay, layouts)
     entering = hooks.register_module_forward_pre_hook(trace.enter)
     leaving = hooks.register_module_forward_hook(trace.leave)
     try:

@@ -244,7 +244,7 @@ def heads(subject: Subject) -> Finding:
     c = subject.config
     s = subject.source.size(1)
     t = subject.target.size(1)
-    with traced() as trace:
+    with traced(layouts=subject.layouts) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     kinds = {"the encoder": (s, s), "the decoder": (t, t), "cross-attention": (t, s)}
     seen = []

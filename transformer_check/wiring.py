@@ -74,7 +74,7 @@ class Wiring:
 
     def run(self, replay: list[Tensor] | None = None) -> tuple[list[Event], Tensor]:
         """The events of one sentence and its logits; with what the events are to give, if given."""
-        with traced(self.wide, replay) as trace:
+        with traced(self.wide, replay, self.subject.layouts) as trace:
             logits = self.subject.logits(self.source, self.target)
         return trace.events, logits.detach()
 

@@ -1,0 +1,158 @@
+"""Which optimizer of torch's an optimizer is, by the updates that it makes (5.3)."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+UPDATES = 8
+RATE = 1e-3
+EXPECTED: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
+Maker = Callable[[list[nn.Parameter], dict[str, Any]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What an optimizer does: its name among torch's, and its hyperparameters."""
+
+    name: str
+    """the optimizer of torch's that makes the same updates; empty if none does"""
+    note: str = ""
+    """what is unlike Adam's algorithm"""
+
+
+def options_of(group: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Take hyperparameters from a group, those that it has."""
+    return {name: group[name] for name in names if name in group}
+
+
+def adam(kind: Any, **options: Any) -> Maker:
+    """Return a function that makes one of Adam's relatives with a group's hyperparameters."""
+
+    def make(parameters: list[nn.Parameter], group: dict[str, Any]) -> torch.optim.Optimizer:
+        own = options_of(group, "betas", "eps", "weight_decay")
+        own.setdefault("betas", EXPECTED["betas"])
+        own.setdefault("eps", EXPECTED["eps"])
+        own["weight_decay"] = float(own.get("weight_decay", 0) or 0)
+        return kind(parameters, lr=RATE, **{**own, **options})  # type: ignore[no-any-return]
+
+    return make
+
+
+RELATIVES: dict[str, Maker] = {
+    "Adam": adam(torch.optim.Adam),
+    "AdamW": adam(torch.optim.AdamW),
+    "Adam with amsgrad": adam(torch.optim.Adam, amsgrad=True),
+    "Adam with maximize": adam(torch.optim.Adam, maximize=True),
+    "RAdam": adam(torch.optim.RAdam),
+    "NAdam": adam(torch.optim.NAdam),
+    "NAdam without momentum decay": adam(torch.optim.NAdam, momentum_decay=0),
+    "Adamax": adam(torch.optim.Adamax),
+}
+
+
+class WithoutCorrection(torch.optim.Optimizer):
+    """Adam whose means are not divided by 1 - β^t."""
+
+    def __init__(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
+        super().__init__(parameters, {"lr": RATE, **options_of(group, "betas", "eps")})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Make one update."""
+        group = self.param_groups[0]
+        beta_1, beta_2 = group.get("betas", EXPECTED["betas"])
+        for parameter in group["params"]:
+            state = self.state[parameter]
+            gradient = parameter.grad
+            mean = state.get("mean", torch.zeros_like(parameter))
+            square = state.get("square", torch.zeros_like(parameter))
+            state["mean"] = beta_1 * mean + (1 - beta_1) * gradient
+            state["square"] = beta_2 * square + (1 - beta_2) * gradient**2
+            size = state["square"].sqrt() + group.get("eps", EXPECTED["eps"])
+            parameter -= group["lr"] * state["mean"] / size
+
+
+def updates_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
+    """Make updates with the same random gradients each time: the changes [UPDATES, N]."""
+    rng = torch.Generator().manual_seed(16)
+    changes = []
+    for number in range(UPDATES):
+        before = torch.cat([p.detach().flatten() for p in parameters])
+        scale = 10.0 if number == 2 else 1.0  # a peak, which AMSGrad and Adamax remember
+        for parameter in parameters:
+            parameter.grad = scale * torch.randn(parameter.shape, generator=rng)
+        optimizer.step()
+        after = torch.cat([p.detach().flatten() for p in parameters])
+        changes.append(after - before)
+    return torch.stack(changes)
+
+
+def measured_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
+    """Let an optimizer update its smallest parameter; model and optimizer stay as they were.
+
+    Returns:
+        the changes [UPDATES, N], and the values that the parameter had
+    """
+    group = optimizer.param_groups[0]
+    parameter = min(group["params"], key=lambda p: p.numel() if p.numel() > 3 else math.inf)
+    every = [p for each in optimizer.param_groups for p in each["params"]]
+    values = [p.detach().clone() for p in every]
+    gradients = [p.grad for p in every]
+    state = copy.deepcopy(optimizer.state_dict())
+    start = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(17))
+    try:
+        with torch.no_grad():
+            parameter.copy_(start)
+        for p in every:
+            p.grad = None
+        for each in optimizer.param_groups:
+            each["lr"] = RATE
+        changes = updates_of(optimizer, [parameter])
+    finally:
+        with torch.no_grad():
+            for p, value, gradient in zip(every, values, gradients, strict=True):
+                p.copy_(value)
+                p.grad = gradient
+        optimizer.load_state_dict(state)
+    return changes, [start]
+
+
+def is_like(changes: Tensor, expected: Tensor) -> bool:
+    """Return whether updates are the same, but for one factor for each of them, the rate."""
+    for one, two in zip(changes.double(), expected.double(), strict=True):
+        factor = float((one @ two) / (two @ two).clamp(min=1e-30))
+        if factor <= 0 or float((one - factor * two).norm()) > 1e-3 * float(one.norm()) + 1e-12:
+            return False
+    return True
+
+
+def has_own_rate(changes: Tensor, expected: Tensor) -> bool:
+    """Return whether the sizes of updates are others, as with a schedule within the optimizer."""
+    sizes = changes.norm(dim=1) / expected.norm(dim=1).clamp(min=1e-30)
+    return float((sizes / sizes[-1] - 1).abs().max()) > 1e-2
+
+
+def behaviour_of(optimizer: torch.optim.Optimizer) -> Behaviour:
+    """Compare an optimizer's updates with those of Adam and its relatives.
+
+    Where a class makes Adam's updates, it is Adam, whatever its name is.
+    """
+    changes, values = measured_updates(optimizer)
+    group = optimizer.param_groups[0]
+    near = []
+    for name, make in {**RELATIVES, "Adam without bias correction": WithoutCorrection}.items():
+        parameters = [nn.Parameter(value.clone()) for value in values]
+        try:
+            expected = updates_of(make(parameters, group), parameters)
+        except (ValueError, TypeError):
+            continue
+        if torch.allclose(changes, expected, rtol=1e-3, atol=1e-8):
+            return Behaviour(name)
+        if is_like(changes, expected):
+            near.append(Behaviour(name))
+    return near[0] if near else Behaviour("")
