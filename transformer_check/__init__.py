@@ -16,6 +16,7 @@ In the order in which to read it:
     wiring.py        the sub-layers of a model while it runs, and what reaches what
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
     masks.py         which tokens each softmax attends to
+    padding.py       sentences of several lengths in a batch
     scores.py        the factor of the scores, wherever it is applied
     output.py        the last norms, gradients, and the factor of the logits
     embeddings.py    3.4, 3.5: of the source and of the target
@@ -39,6 +40,7 @@ from . import (  # noqa: F401 (each adds its checks)
     first_layer,
     masks,
     output,
+    padding,
     scores,
     searching,
     sublayers,
@@ -46,7 +48,8 @@ from . import (  # noqa: F401 (each adds its checks)
     whole_model,
 )
 from .card import Card, Result
-from .findings import Finding, error, not_run
+from .findings import Finding, error, not_run, waits_for
+from .padding import inverted_mask
 from .registry import ADAPTER, CHECKS, Check, ids, select
 from .subject import SIGNATURES, AdapterError, Config, Subject, load
 
@@ -73,6 +76,10 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
         adapter, name = load(Path(adapter)), str(adapter)
     checks = select(chosen) or CHECKS
     subject = Subject(adapter, config, name)
+    inverted = inverted_mask(subject)
+    if inverted is not None:
+        return Card(name, only(inverted, checks), (), {}, time.perf_counter() - start)
+    subject.run()
     accepted = subject.accepted()
     for check_id in accepted:
         if check_id not in ids():
@@ -82,6 +89,15 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
     places = {function: subject.place(function) for function in SIGNATURES if subject.has(function)}
     seconds = time.perf_counter() - start
     return Card(name, [*failures.values(), *results], accepted, places, seconds)
+
+
+def only(finding: Finding, checks: list[Check]) -> list[Result]:
+    """Return the results of a model without logits: source-padding fails, others are not run."""
+    results = []
+    for each in checks:
+        is_cause = each.id == "source-padding"
+        results.append(Result(each, finding if is_cause else waits_for("source-padding")))
+    return results
 
 
 def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:

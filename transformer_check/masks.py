@@ -6,15 +6,14 @@ Shape letters: S source, T target.
 """
 
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .findings import Finding, differs, error, not_run, passed
 from .registry import check_of
-from .subject import Subject, zeroed
-from .trace import traced
+from .subject import SAME, Subject, difference, zeroed
+from .trace import Event, traced
 
 SOURCE, TARGET = 29, 24
 """Lengths, of a model that takes so many: a mask that shows fewer words at once is noticed."""
@@ -32,6 +31,7 @@ class Masks:
         length = min(SOURCE, c.max_length - 1)
         source = subject.words(1, length, seed=11)
         target = subject.words(1, min(TARGET, length - 1), seed=12)
+        source[:, -1] = c.end
         target[:, 0] = c.start
         s, t = source.size(1), target.size(1)
         matrices = [
@@ -45,6 +45,35 @@ class Masks:
         self.encoder = least(trace.softmaxes, s, s)
         self.decoder = least(trace.softmaxes, t, t)
         self.cross = least(trace.softmaxes, t, s)
+        self.scores = scores_of(trace.events, t)
+        with traced(layouts=subject.layouts) as trace:
+            before = subject.logits(source, target)
+        self.scores_with_matrices = scores_of(trace.events, t)
+        doubled = [2 * e.result if e.is_softmax else e.result for e in trace.events]
+        with traced(replay=doubled, layouts=subject.layouts):
+            after = subject.logits(source, target)
+        self.is_normalised = difference(before, after) < SAME
+        """whether weights are divided by their sum after the softmax"""
+        later = [weights_of_later(event, t) for event in trace.events]
+        with traced(replay=later, layouts=subject.layouts):
+            after = subject.logits(source, target)
+        self.ignores_later = difference(before, after) < SAME
+        """whether weights of later tokens have no effect"""
+
+
+def weights_of_later(event: Event, length: int) -> Tensor:
+    """Return an event's result, in decoder self-attention with larger weights of later tokens."""
+    if not event.is_softmax or tuple(event.result.shape[-2:]) != (length, length):
+        return event.result
+    return event.result + torch.ones(length, length).triu(1)
+
+
+def scores_of(events: list[Event], length: int) -> Tensor:
+    """Return the scores of all heads of the first decoder self-attention: [N, T, T]."""
+    for event in events:
+        if event.is_softmax and tuple(event.result.shape[-2:]) == (length, length):
+            return event.operand.float().reshape(-1, length, length)
+    return torch.zeros(1, length, length)
 
 
 def least(softmaxes: list[Tensor], queries: int, keys: int) -> Tensor | None:
@@ -67,23 +96,6 @@ def hidden_words(subject: Subject) -> Tensor:
     return weights.lt(1e-6).tril()
 
 
-def attends_to_padding(subject: Subject, source: Tensor, pads: int) -> dict[str, list[str]]:
-    """Return which attention gives weight to the last ``pads`` tokens of a source: kind → modules.
-
-    The kinds are ``encoder`` and ``decoder``; a kind whose softmaxes are not seen is left out.
-    """
-    keys, queries = source.size(1), subject.target.size(1)
-    with traced(layouts=subject.layouts) as trace:
-        subject.logits(source, subject.target)
-    kinds = {(keys, keys): "encoder", (queries, keys): "decoder"}
-    modules: dict[str, list[Any]] = {}
-    for event in trace.events:
-        kind = kinds.get(tuple(event.result.shape[-2:]), "")
-        if kind and event.result[..., -pads:].max() > 1e-6:
-            modules.setdefault(kind, []).append(event.module)
-    return {kind: list(subject.names_of(own)) for kind, own in modules.items()}
-
-
 @check_of(
     "softmax-dimension",
     "3.2.1",
@@ -102,6 +114,58 @@ def over_keys(subject: Subject) -> Finding:
         f"{float(masks.sums.max()):.3g}",
         "1",
         fix="Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S].",
+    )
+
+
+@check_of(
+    "mask-value",
+    "3.2.3",
+    passes="Hidden scores are -inf, or so low that their weights are 0, before the softmax.",
+    fails="Hidden scores are not low enough for weights of 0.",
+    explains=(
+        "equation-1-mask",
+        "causal-mask",
+        "source-padding",
+        "target-padding",
+        "head-concatenation",
+        "attention-inputs",
+        "permutation",
+        "residual-sums",
+        "adapter-encoder",
+        "adapter-decoder",
+    ),
+)
+def hidden_scores(subject: Subject) -> Finding:
+    """Look at the scores of later tokens in decoder self-attention, which are to be hidden."""
+    masks = masks_of(subject)
+    weights = masks.decoder
+    if weights is None:
+        return not_run("no torch softmax over the target was seen")
+    later = torch.ones_like(weights).triu(1).bool()
+    if float(weights[later].max()) < 1e-6:
+        return passed()
+    expected = "-inf, so that their weights are 0"
+    fix = "Set the scores of hidden keys to -inf (or -1e9) before the softmax."
+    values = masks.scores_with_matrices[:, later]
+    if float(values.max() - values.min()) < 1e-7 * max(1.0, float(values.abs().max())):
+        number = float(values.flatten()[0])
+        found = f"hidden scores are set to {number:.3g}"
+        return error(found, expected, says=f"The mask sets scores to {number:.3g}.", fix=fix)
+    below = masks.scores[:, later] - masks.scores[:, :1, :1].flatten(1)
+    added = float(below.mean())
+    if float(below.max() - below.min()) < 1e-3 and abs(added) > 1e-6:
+        found = f"{added:.3g} is added to hidden scores"
+        says = f"The mask adds {added:.3g} to scores in place of -inf."
+        if added < 0 and float(below.max()) > 0:
+            return passed()
+        return error(found, expected, says=says, fix=fix)
+    if not masks.ignores_later or masks.is_normalised:
+        return passed()  # if there is no mask, causal-mask says so
+    return error(
+        "the softmax gives weight to hidden keys, which is then removed",
+        expected,
+        says="The mask is applied after the softmax: the weights of a query do not sum to 1.",
+        fix=fix,
     )
 
 
@@ -167,13 +231,25 @@ def source_words(subject: Subject) -> Finding:
         hidden = weights.lt(1e-6)
         if hidden.any():
             row, word = (int(n) for n in hidden.nonzero()[0])
-            causal = bool((hidden == torch.ones_like(hidden).triu(1)).all())
-            return differs(
+            return error(
                 f"{int(hidden.sum())} of {hidden.numel()} weights are zero; the first: position "
                 f"{row + 1} does not attend to source position {word + 1}",
                 "no weight of zero",
-                says=f"{place} has a causal mask."
-                if causal
-                else f"{place} hides source tokens that are not padding.",
+                says=f"{place} {what_is_hidden(hidden)}.",
             )
     return passed()
+
+
+def what_is_hidden(hidden: Tensor) -> str:
+    """Return the end of a sentence about source tokens that a mask hides: bool [T or S, S]."""
+    if bool((hidden == torch.ones_like(hidden).triu(1)).all()):
+        return "has a causal mask"
+    shown = ~hidden[0]
+    if bool((hidden == hidden[0]).all()):
+        if bool(shown[:-1].all()):
+            return "hides the end token, the last of a source, as if it were padding"
+        if bool(shown[1:].all()):
+            return "hides the first token of a source"
+        if bool(shown[1:].any()) and int(shown.sum()) < len(shown) - 2:
+            return f"shows only {int(shown.sum())} tokens of a source"
+    return "hides source tokens that are not padding"

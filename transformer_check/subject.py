@@ -55,6 +55,10 @@ class AdapterError(ValueError):
         self.function = function
 
 
+class NotFiniteError(AdapterError):
+    """A function returned NaN or infinity."""
+
+
 @dataclass(frozen=True)
 class Config:
     """The model that ``build`` is to make. Small, and no two sizes are equal: a shape tells which.
@@ -133,6 +137,14 @@ class Subject:
         self.model = self.build(dropout=0.0)
         self.source, self.target = self.words(2, 7), self.words(2, 5)  # [B, S], [B, T]
         self.target[:, 0] = self.config.start
+        self.output = torch.empty(0)
+
+    def run(self) -> None:
+        """Compute the logits that other checks compare with.
+
+        Raises:
+            AdapterError: logits fails, or is not a function of its input.
+        """
         self.output = self.logits(self.source, self.target)
         if self.model.training:
             raise AdapterError("logits left the model in training mode: expected what eval() set")
@@ -199,7 +211,7 @@ class Subject:
                 function,
             )
         if not result.isfinite().all():
-            raise AdapterError(
+            raise NotFiniteError(
                 f"{function} returned numbers that are not finite: {expected}; likely a row of a "
                 "mask hides everything, or something is divided by zero",
                 function,

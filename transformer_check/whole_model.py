@@ -18,9 +18,7 @@ from .findings import (
     not_run,
     passed,
     variant,
-    waits_for,
 )
-from .masks import attends_to_padding, hidden_words
 from .registry import check_of
 from .subject import SAME, Config, Subject, difference
 from .trace import traced
@@ -67,50 +65,6 @@ def uses_source(subject: Subject) -> Finding:
     if difference(subject.output, other) > SAME:
         return passed()
     return error("the same logits for two different sources", "different logits")
-
-
-@check_of(
-    "source-padding",
-    "3.2.3",
-    passes="Source padding is masked.",
-    fails="Source padding changes the result.",
-)
-def source_padding(subject: Subject) -> Finding:
-    """Pad the source: the logits may not change."""
-    pads = 3
-    source = subject.padded(subject.source, pads)
-    change = difference(subject.output, subject.logits(source, subject.target))
-    if change < SAME:
-        return passed()
-    modules = attends_to_padding(subject, source, pads)
-    sides = " and the ".join(modules)
-    places = {"encoder": "encoder self-attention", "decoder": "cross-attention"}
-    attention = [places[side] for side in modules] or list(places.values())
-    return error(
-        f"padding a source by {pads} tokens changes the logits by {change:.2g} standard deviations",
-        "no change",
-        says=f"The {sides} attend{'s' * (len(modules) == 1)} to source padding." if modules else "",
-        fix=f"Pass the source padding mask to {' and to '.join(attention)}.",
-        modules=tuple(name for own in modules.values() for name in own),
-    )
-
-
-@check_of(
-    "target-padding",
-    "5.1",
-    passes="Target padding does not change the logits of a sentence.",
-    fails="Target padding changes the logits of the tokens before it.",
-)
-def target_padding(subject: Subject) -> Finding:
-    """Pad the target: the logits of its tokens may not change."""
-    padded = subject.logits(subject.source, subject.padded(subject.target, 2))
-    if hidden_words(subject).any():
-        return waits_for("target-visible")
-    return leak(
-        difference(subject.output, padded[:, : subject.target.size(1)]),
-        "padding a target by 2 tokens",
-        "Mask target padding in decoder self-attention, or pad on the right under a causal mask.",
-    )
 
 
 @check_of(

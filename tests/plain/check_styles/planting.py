@@ -5,8 +5,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_check import Card, check
-from transformer_check.card import DIFFERS, ERROR, ON_PURPOSE
+from transformer_check import AdapterError, Card, check
+from transformer_check.card import Problem
 
 from .faults.fault import Fault
 
@@ -45,26 +45,39 @@ class Score:
 
     style: str
     fault: Fault
-    is_found: bool
-    is_named: bool
-    findings: list[str]
+    problems: list[str]
+    """id and text of each problem that the clean style does not have, as the card orders them"""
+    ids: list[str]
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the card has another problem than that of the clean style."""
+        return bool(self.problems)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the first problem has the expected id, and says what is wrong."""
+        if not self.problems or self.ids[0] not in self.fault.id.split("|"):
+            return False
+        return re.search(self.fault.says, self.problems[0], re.IGNORECASE) is not None
 
 
-def findings_of(card: Card) -> dict[str, str]:
-    """The id and the text of each finding."""
-    findings = {}
-    for check_, result in card.results:
-        if result.status in (DIFFERS, ERROR, ON_PURPOSE):
-            findings[check_.title] = " / ".join([check_.title, result.seen, result.meaning])
-    return findings
+def text_of_problem(problem: Problem) -> str:
+    """Join what the card prints of a problem."""
+    parts = [problem.check.id, problem.sentence]
+    for _, finding in problem.results:
+        parts += [finding.found, f"expected {finding.expected}", finding.fix]
+        parts += [", ".join(finding.modules)]
+    return " / ".join(dict.fromkeys(filter(None, parts)))
 
 
-def score(style: str, fault: Fault, clean: dict[str, str]) -> Score:
-    """Plant a fault and look at the findings that the clean style does not have."""
-    findings = findings_of(card_of(style, fault, fault.searches))
-    new = {name: text for name, text in findings.items() if clean.get(name) != text}
-    names = fault.id.split("|")
-    is_named = any(
-        name in names and re.search(fault.says, text, re.IGNORECASE) for name, text in new.items()
-    )
-    return Score(style, fault, bool(new), is_named, list(new.values()))
+def score(style: str, fault: Fault, clean: Card) -> Score:
+    """Plant a fault and look at the problems that the clean style does not have."""
+    known = [text_of_problem(problem) for problem in clean.problems]
+    try:
+        card = card_of(style, fault, fault.searches)
+    except AdapterError as error:
+        return Score(style, fault, [str(error)], ["adapter"])
+    problems = [p for p in card.problems if text_of_problem(p) not in known]
+    texts = [text_of_problem(problem) for problem in problems]
+    return Score(style, fault, texts, [problem.check.id for problem in problems])

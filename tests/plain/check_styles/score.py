@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from .faults import KINDS
-from .planting import STYLES, findings_of, card_of, score
+from .planting import STYLES, card_of, score
 
 
 def main() -> int:
@@ -14,13 +14,14 @@ def main() -> int:
     parser.add_argument("--style", choices=STYLES, action="append")
     parser.add_argument("--kind", choices=list(KINDS), action="append")
     parser.add_argument("--name", default="", help="part of a fault's name")
+    parser.add_argument("--problems", type=int, default=3, help="how many of a card to print")
     parser.add_argument("--quiet", action="store_true", help="print totals alone")
     args = parser.parse_args()
     counts: dict[str, Counter[str]] = {}
     for style in args.style or STYLES:
         clean = {}
         for searches in (False, True):
-            clean[searches] = findings_of(card_of(style, None, searches))
+            clean[searches] = card_of(style, None, searches)
         counts[style] = Counter()
         for kind in args.kind or KINDS:
             for fault in KINDS[kind]:
@@ -34,7 +35,7 @@ def main() -> int:
                 counts[style]["all"] += 1
                 if not args.quiet and verdict != "named":
                     print(f"{verdict:<7}{style}: {kind}: {fault.name} [{fault.id}; {fault.says}] ({seconds:.1f} s)")
-                    for text in result.findings[:12]:
+                    for text in result.problems[:args.problems]:
                         print(f"         {text}")
                     sys.stdout.flush()
     for style, count in counts.items():

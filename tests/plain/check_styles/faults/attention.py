@@ -19,14 +19,14 @@ def of_scale(name: str, says: str, a: str, s: str) -> Fault:
     """Another factor of the scores."""
     return Fault(
         name,
-        id="score-scale",
+        id="attention-scale",
         says=says,
         batch_first=[(A_SCALE, a)],
         sequence_first=[("self.scale = d_k**-0.5", f"self.scale = {s}")],
     )
 
 
-def of_causal(name: str, says: str, change: str, id: str = "earlier-words|causal-mask") -> Fault:
+def of_causal(name: str, says: str, change: str, id: str = "target-visible|causal-mask") -> Fault:
     """Another mask of later words; ``change`` takes ``m``, true where a word is hidden."""
     return Fault(
         name,
@@ -56,7 +56,7 @@ FAULTS = [
     of_scale("scores are multiplied by the root of d_k", "multipl", "* math.sqrt(q.size(-1))", "d_k**0.5"),
     Fault(
         "queries are scaled once more",
-        id="score-scale",
+        id="attention-scale",
         says="twice|d_k",
         batch_first=[("q = self.split(self.w_q(x))", "q = self.split(self.w_q(x)) / math.sqrt(8)")],
         sequence_first=[("+ self.query_bias", "+ self.query_bias\n        q = q * self.scale")],
@@ -66,34 +66,34 @@ FAULTS = [
     ),
     Fault(
         "the softmax is over queries",
-        id="softmax-keys",
+        id="softmax-dimension",
         says="quer",
         batch_first=[(A_SOFTMAX, "F.softmax(scores, dim=-2)")],
         sequence_first=[(S_SOFTMAX, "F.softmax(score, dim=0).nan_to_num()")],
     ),
     Fault(
         "the softmax is over heads",
-        id="softmax-keys",
+        id="softmax-dimension",
         says="head",
         batch_first=[(A_SOFTMAX, "F.softmax(scores, dim=1)")],
         sequence_first=[(S_SOFTMAX, "F.softmax(score, dim=3).nan_to_num()")],
     ),
     Fault(
         "the softmax is over sentences",
-        id="softmax-keys|batch-independence",
+        id="softmax-dimension|batch-independence",
         says="sentence|batch",
         batch_first=[(A_SOFTMAX, "F.softmax(scores, dim=0)")],
         sequence_first=[(S_SOFTMAX, "F.softmax(score, dim=2).nan_to_num()")],
     ),
     Fault(
         "weights are a sigmoid's",
-        id="softmax-keys|softmax",
+        id="softmax-dimension|softmax",
         batch_first=[(A_SOFTMAX, "torch.sigmoid(scores)")],
         sequence_first=[(S_SOFTMAX, "torch.sigmoid(score)")],
     ),
     Fault(
         "weights are raised after the softmax",
-        id="softmax-keys|softmax|score-scale",
+        id="softmax-dimension|softmax|attention-scale",
         batch_first=[("return weights @ v", "return weights * 2 @ v")],
         sequence_first=[(S_SOFTMAX, "2 * F.softmax(score, dim=1)")],
     ),
@@ -106,7 +106,7 @@ FAULTS = [
     ),
     Fault(
         "one head",
-        id="heads|score-scale",
+        id="heads|attention-scale",
         says="head",
         batch_first=[("self.heads = config.heads", "self.heads = 1")],
         multihead=[("nn.MultiheadAttention(config.d_model, config.heads,", "nn.MultiheadAttention(config.d_model, 1,")],
@@ -114,27 +114,27 @@ FAULTS = [
     ),
     Fault(
         "twice as many heads",
-        id="heads|score-scale",
+        id="heads|attention-scale",
         says="8|head",
         batch_first=[("self.heads = config.heads", "self.heads = 2 * config.heads")],
         multihead=[("nn.MultiheadAttention(config.d_model, config.heads,", "nn.MultiheadAttention(config.d_model, 2 * config.heads,")],
     ),
     Fault(
         "heads are split without a transpose",
-        id="heads-joined|heads-split",
+        id="head-concatenation",
         says="split|join|concat|view|reshape",
         batch_first=[(A_SPLIT, "return x.view(x.size(0), self.heads, x.size(1), -1)")],
     ),
     Fault(
         "heads are joined without a transpose",
-        id="heads-joined|heads-split",
+        id="head-concatenation",
         says="split|join|concat|view|reshape",
         batch_first=[("self.w_o(context.transpose(1, 2).reshape(", "self.w_o(context.reshape(")],
         sequence_first=[('return torch.einsum("ibnd,ndm->ibm", context, self.out) + self.out_bias', 'i, b, n, d = context.shape\n        context = context.permute(1, 2, 0, 3).reshape(b, i, n, d).transpose(0, 1)\n        return torch.einsum("ibnd,ndm->ibm", context, self.out) + self.out_bias')],
     ),
     Fault(
         "memory is normed again for cross-attention",
-        id="attention-inputs|memory|stack-norms|norm-places",
+        id="attention-inputs|memory|final-norm|norm-places",
         says="norm",
         batch_first=[(A_CROSS, "x = self.norm_2(x + self.dropout(self.cross(x, F.layer_norm(memory, memory.shape[-1:]), source_mask)))")],
         multihead=[(M_CROSS, "m = self.norms[1](memory)\n        y, _ = self.cross_attn(x, m, m, key_padding_mask=source_padding)")],
@@ -142,7 +142,7 @@ FAULTS = [
     ),
     Fault(
         "cross-attention attends to the decoder",
-        id="uses-source|cross-inputs|attention-inputs",
+        id="source-dependence|cross-inputs|attention-inputs",
         says="source|encoder|memory",
         batch_first=[(A_CROSS, "x = self.norm_2(x + self.dropout(self.cross(x, x, target_mask)))")],
         multihead=[(M_CROSS, "y, _ = self.cross_attn(x, x, x, attn_mask=causal)")],
@@ -150,7 +150,7 @@ FAULTS = [
     ),
     Fault(
         "queries and memory are swapped in cross-attention",
-        id="attention-inputs|uses-source|cross-inputs|adapter",
+        id="attention-inputs|source-dependence|cross-inputs|adapter",
         sequence_first=[(S_CROSS, "y = self.cross(memory, x, None)[: len(x)]\n            y = torch.cat([y, y[-1:].expand(len(x) - len(y), -1, -1)])")],
     ),
     of_causal("no causal mask", "later|future", "torch.zeros_like(m)", "causal-mask"),
@@ -163,7 +163,7 @@ FAULTS = [
     of_causal("the mask hides the word before", "before|previous", "m | torch.eye(len(m), dtype=torch.bool).roll(-1, 1) & (torch.arange(len(m))[:, None] > 0)"),
     Fault(
         "the causal mask is there in training only",
-        id="causal-mask|training-only",
+        id="causal-mask|training-mode",
         says="training",
         batch_first=[("& causal", "& (causal | (not self.training))")],
         multihead=[("attn_mask=causal, key", "attn_mask=causal if self.training else None, key")],
@@ -171,7 +171,7 @@ FAULTS = [
     ),
     Fault(
         "the causal mask is there in evaluation only",
-        id="causal-mask|training-only",
+        id="causal-mask|training-mode",
         says="training",
         batch_first=[("& causal", "& (causal | self.training)")],
         multihead=[("attn_mask=causal, key", "attn_mask=None if self.training else causal, key")],
@@ -179,7 +179,7 @@ FAULTS = [
     ),
     Fault(
         "the source's mask is there in training only",
-        id="source-padding|training-only",
+        id="source-padding|training-mode",
         says="training",
         batch_first=[("return (source != PAD)[:, None, None, :]", "return (source != PAD)[:, None, None, :] if self.training else None")],
         multihead=[("source_padding = source == PAD\n    target_padding", "source_padding = source == PAD if model.training else None\n    target_padding")],
@@ -187,7 +187,7 @@ FAULTS = [
     ),
     Fault(
         "the source's mask is there in evaluation only",
-        id="source-padding|training-only",
+        id="source-padding|training-mode",
         says="training",
         batch_first=[("return (source != PAD)[:, None, None, :]", "return None if self.training else (source != PAD)[:, None, None, :]")],
         multihead=[("source_padding = source == PAD\n    target_padding", "source_padding = None if model.training else source == PAD\n    target_padding")],
@@ -216,7 +216,7 @@ FAULTS = [
     ),
     Fault(
         "no output matrix of attention",
-        id="attention-widths|gradients|attention-output|parameters",
+        id="head-size|gradients|attention-output|parameter-count",
         batch_first=[("return self.w_o(context.transpose(1, 2).reshape(x.size(0), x.size(1), -1))", "return context.transpose(1, 2).reshape(x.size(0), x.size(1), -1)")],
         sequence_first=[('return torch.einsum("ibnd,ndm->ibm", context, self.out) + self.out_bias', "return context.flatten(2)")],
     ),

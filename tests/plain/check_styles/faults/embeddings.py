@@ -154,7 +154,7 @@ FAULTS = [
     ),
     Fault(
         "logits are multiplied",
-        id="logit-scale",
+        id="output-scale",
         says="√d_model|multipl",
         batch_first=[("return self.output(x)", "return self.output(x) * math.sqrt(self.config.d_model)")],
         multihead=[("return self.generator(x)", "return self.generator(x) * 32**0.5")],
@@ -162,7 +162,7 @@ FAULTS = [
     ),
     Fault(
         "logits are divided",
-        id="logit-scale",
+        id="output-scale",
         says="√d_model|divid",
         batch_first=[("return self.output(x)", "return self.output(x) / math.sqrt(self.config.d_model)")],
         multihead=[("return self.generator(x)", "return self.generator(x) / 32**0.5")],
@@ -170,7 +170,7 @@ FAULTS = [
     ),
     Fault(
         "a ReLU before the output",
-        id="logit-scale|stack-norms|output",
+        id="output-scale|final-norm|output",
         says="ReLU|norm",
         batch_first=[("return self.output(x)", "return self.output(F.relu(x))")],
         multihead=[("return self.generator(x)", "return self.generator(torch.relu(x))")],

@@ -151,28 +151,28 @@ FAULTS = [
     ),
     Fault(
         "a hidden score is zero",
-        id="source-padding|hidden-score",
+        id="source-padding|mask-value",
         says="0|zero",
         batch_first=[("masked_fill(mask == 0, -1e9)", "masked_fill(mask == 0, 0)")],
         sequence_first=[('hidden[..., None], float("-inf")', "hidden[..., None], 0.0")],
     ),
     Fault(
         "a hidden score is a small number",
-        id="source-padding|hidden-score",
+        id="source-padding|mask-value",
         says="1e-0?9|e-9|0|small",
         batch_first=[("masked_fill(mask == 0, -1e9)", "masked_fill(mask == 0, 1e-9)")],
         sequence_first=[('hidden[..., None], float("-inf")', "hidden[..., None], -1e-9")],
     ),
     Fault(
         "hidden scores are only ten lower",
-        id="source-padding|hidden-score",
+        id="source-padding|mask-value",
         says="-?10",
         batch_first=[("scores.masked_fill(mask == 0, -1e9)", "scores - 10.0 * (mask == 0)")],
         sequence_first=[('score.masked_fill(hidden[..., None], float("-inf"))', "score - 10.0 * hidden[..., None]")],
     ),
     Fault(
         "the mask is added as zeros and ones",
-        id="source-padding|hidden-score",
+        id="source-padding|mask-value",
         says="1|added",
         batch_first=[("scores.masked_fill(mask == 0, -1e9)", "scores + mask")],
         multihead=[
@@ -182,7 +182,7 @@ FAULTS = [
     ),
     Fault(
         "the mask is multiplied behind the softmax",
-        id="source-padding|softmax-mask|hidden-score|softmax-keys",
+        id="source-padding|mask-value|softmax-dimension",
         says="after the softmax|behind the softmax",
         batch_first=[
             ("scores = scores.masked_fill(mask == 0, -1e9)", "keep = mask"),
@@ -214,7 +214,7 @@ FAULTS = [
     ),
     Fault(
         "the first word of the target is hidden as padding",
-        id="earlier-words|start-visible",
+        id="target-visible",
         says="first",
         batch_first=[("return (target != PAD)[:, None, None, :] & causal", "return ((target != PAD) & (target != START))[:, None, None, :] & causal | torch.eye(length, dtype=torch.bool)")],
         multihead=[("    target_padding = target == PAD\n    causal = causal_mask(target.shape[1])", "    target_padding = (target == PAD)\n    causal = causal_mask(target.shape[1])\n    causal[1:, 0] = True")],

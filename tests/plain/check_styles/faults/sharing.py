@@ -93,14 +93,14 @@ FAULTS = [
     ),
     Fault(
         "keys are values",
-        id="shared-modules|attention-inputs|attention-widths",
+        id="shared-modules|attention-inputs|head-size",
         says="w_v|value|w_k|key",
         batch_first=[("v = self.split(self.w_v(memory))", "v = self.split(self.w_k(memory))")],
         sequence_first=[('v = torch.einsum("jbm,mnd->jbnd", memory, self.value) + self.value_bias', "v = k")],
     ),
     Fault(
         "the output's matrix is the source's",
-        id="output-matrix|shared-matrices|one-matrix",
+        id="output-matrix|shared-matrices|shared-matrix",
         says="source",
         batch_first=[("self.output.weight = self.embedding.weight", "self.output.weight = self.embedding.weight\n        self.target_embedding = nn.Embedding(config.vocabulary, config.d_model)\n        nn.init.normal_(self.target_embedding.weight, std=config.d_model**-0.5)"),
                      ("def embed_target(self, ids):\n        x = self.embedding(ids)", "def embed_target(self, ids):\n        x = self.target_embedding(ids)")],
@@ -110,7 +110,7 @@ FAULTS = [
     ),
     Fault(
         "layers are in a plain list",
-        id="unregistered|parameters|optimizer-parameters",
+        id="registered-parameters|parameter-count|optimizer-parameters",
         says="registered|list|ModuleList",
         batch_first=[(A_ENCODER, "[EncoderLayer(config) for _ in range(config.layers)]")],
         multihead=[(M_ENCODER, "[EncoderBlock(config) for _ in range(config.layers)]")],
@@ -118,7 +118,7 @@ FAULTS = [
     ),
     Fault(
         "one layer more in the encoder",
-        id="layers|parameters|heads",
+        id="layers|parameter-count|heads",
         says="layer",
         batch_first=[(A_ENCODER, A_ENCODER.replace("config.layers", "config.layers + 1"))],
         multihead=[(M_ENCODER, M_ENCODER.replace("config.layers", "config.layers + 1"))],

@@ -40,7 +40,7 @@ def of_optimizer(name: str, says: str, call: str, id: str = "adam", above: str =
         says=says,
         batch_first=[*head, (A_ADAM, call.replace("PARAMETERS", "model.parameters()"))],
         multihead=[*head, (M_ADAM, call.replace("PARAMETERS", "model.parameters()"))],
-        sequence_first=[*head, (S_ADAM, call.replace("PARAMETERS", "parameters"))],
+        sequence_first=[*head, (S_ADAM, call.replace("PARAMETERS", "parameter-count"))],
     )
 
 
@@ -131,7 +131,7 @@ FAULTS = [
     of_dropout("dropout of whole channels", "dropout-places|dropout", "", "nn.Dropout1d(config.dropout)"),
     Fault(
         "dropout in evaluation",
-        id="dropout-evaluation|dropout",
+        id="evaluation-dropout|dropout",
         says="evaluation",
         batch_first=[("return self.dropout(x + self.table[: ids.size(1)])\n\n    def embed_target", "return F.dropout(x + self.table[: ids.size(1)], self.config.dropout)\n\n    def embed_target")],
         multihead=[("        return self.dropout(x)\n", "        return nn.functional.dropout(x, self.dropout.p)\n")],
@@ -139,7 +139,7 @@ FAULTS = [
     ),
     Fault(
         "no dropout on embeddings",
-        id="dropout-embedding|dropout-places",
+        id="embedding-dropout|dropout-places",
         says="embedding",
         batch_first=[("return self.dropout(x + self.table[: ids.size(1)])", "return x + self.table[: ids.size(1)]")],
         multihead=[("        return self.dropout(x)\n", "        return x\n")],
@@ -147,7 +147,7 @@ FAULTS = [
     ),
     Fault(
         "dropout before positions are added",
-        id="dropout-embedding|dropout-places",
+        id="embedding-dropout|dropout-places",
         says="position|sum",
         batch_first=[("return self.dropout(x + self.table[: ids.size(1)])", "return self.dropout(x) + self.table[: ids.size(1)]")],
         multihead=[("        x = x + self.sinusoids[: ids.shape[1]]\n        return self.dropout(x)\n", "        return self.dropout(x) + self.sinusoids[: ids.shape[1]]\n")],
@@ -155,7 +155,7 @@ FAULTS = [
     ),
     Fault(
         "dropout after the sum",
-        id="dropout-residual|dropout-places",
+        id="sublayer-dropout|dropout-places",
         says="residual|sum",
         batch_first=[("self.norm_1(x + self.dropout(self.attention(x, x, mask)))", "self.norm_1(self.dropout(x + self.attention(x, x, mask)))")],
         multihead=[("x = self.norms[0](x + self.dropout(y))\n        y = self.ffn", "x = self.norms[0](self.dropout(x + y))\n        y = self.ffn")],
@@ -163,7 +163,7 @@ FAULTS = [
     ),
     Fault(
         "dropout after the norm",
-        id="dropout-residual|dropout-places",
+        id="sublayer-dropout|dropout-places",
         says="norm|residual|sum",
         batch_first=[("x = self.norm_1(x + self.dropout(self.attention(x, x, mask)))", "x = self.dropout(self.norm_1(x + self.attention(x, x, mask)))")],
         multihead=[("x = self.norms[0](x + self.dropout(y))\n        y = self.ffn", "x = self.dropout(self.norms[0](x + y))\n        y = self.ffn")],
@@ -173,8 +173,8 @@ FAULTS = [
     of_loss("another smoothing", "label-smoothing", "0\\.2", f"{CE}, ignore_index=PAD, label_smoothing=0.2)"),
     of_loss("smoothing over all", "label-smoothing", "all", f"{CE}, ignore_index=PAD, label_smoothing=0.1)"),
     of_loss("pads are learned", "loss-padding", "padding", f"{CE}, label_smoothing=0.1 * 50 / 49)"),
-    of_loss("a mean over all positions", "loss-padding|loss-reduction", "positions|padding", f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49, reduction='sum') / target.numel()"),
-    of_loss("a sum divided by sentences", "loss-reduction", "sentences", f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49, reduction='sum') / len(target)"),
+    of_loss("a mean over all positions", "loss-padding|loss-average", "positions|padding", f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49, reduction='sum') / target.numel()"),
+    of_loss("a sum divided by sentences", "loss-average", "sentences", f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49, reduction='sum') / len(target)"),
     of_loss("a softmax twice", "label-smoothing|loss-formula|softmax-twice", "twice|probabilit", "F.cross_entropy(logits.softmax(-1).flatten(0, 1), target.flatten(), ignore_index=PAD)"),
-    of_loss("ends are ignored", "loss-reduction|loss-words", "end", f"{CE}.masked_fill(target.flatten() == END, PAD), ignore_index=PAD)"),
+    of_loss("ends are ignored", "loss-average|loss-words", "end", f"{CE}.masked_fill(target.flatten() == END, PAD), ignore_index=PAD)"),
 ]

@@ -1,0 +1,394 @@
+"""Checks of padding, with sentences of several lengths in a batch (3.2.3, 5.1).
+
+A sentence has the same logits in a batch as alone. Where it has not, the masks tell why: with every
+matrix zero all scores are equal, so that a weight of zero is a mask's.
+
+Shape letters: B batch, H heads, S source, T target.
+"""
+
+import math
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from .findings import Finding, error, passed, waits_for
+from .masks import hidden_words
+from .registry import check_of
+from .subject import SAME, AdapterError, NotFiniteError, Subject, difference, zeroed
+from .trace import Event, traced
+from .wiring import HIDDEN
+
+LENGTHS = (5, 8, 3, 7, 6)
+"""of the sources of a batch, the end included; B is not the number of heads"""
+TARGETS = (5, 3, 6, 4, 6)
+ENCODER, CROSS = "encoder self-attention", "cross-attention"
+LEAST = 1e-6
+"""a smaller weight is a mask's"""
+
+
+class UnevenBatch:
+    """Sources and targets of several lengths, padded on the right."""
+
+    def __init__(self, subject: Subject) -> None:
+        c = subject.config
+        self.subject = subject
+        size = len(LENGTHS) if c.heads != len(LENGTHS) else len(LENGTHS) - 1
+        self.lengths = LENGTHS[:size]
+        self.target_lengths = TARGETS[:size]
+        self.source = subject.words(size, max(self.lengths), seed=21)  # [B, S]
+        self.target = subject.words(size, max(self.target_lengths), seed=22)  # [B, T]
+        self.target[:, 0] = c.start
+        self.padded_target = self.target.clone()
+        for n in range(size):
+            self.source[n, self.lengths[n] - 1] = c.end
+            self.source[n, self.lengths[n] :] = c.pad
+            self.padded_target[n, self.target_lengths[n] :] = c.pad
+
+    def change_by_source(self) -> float:
+        """Return by how much logits change where sources stand in a batch and not alone."""
+        together = self.logits(self.source, self.target)
+        changes = []
+        for n, length in enumerate(self.lengths):
+            alone = self.logits(self.source[n : n + 1, :length], self.target[n : n + 1])
+            changes.append(far(alone, together[n : n + 1]))
+        return max(changes)
+
+    def change_by_target(self) -> float:
+        """Return the same of targets; all sources have one length."""
+        length = min(self.lengths)
+        source = self.source[:, :length].clone()
+        source[:, -1] = self.subject.config.end
+        together = self.logits(source, self.padded_target)
+        changes = []
+        for n, size in enumerate(self.target_lengths):
+            alone = self.logits(source[n : n + 1], self.target[n : n + 1, :size])
+            changes.append(far(alone, together[n : n + 1, :size]))
+        return max(changes)
+
+    def logits(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return logits, which may be NaN here: masks that hide everything are looked at below."""
+        logits = self.subject.call("logits", self.subject.model, source, target)
+        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return tensor.detach()
+
+    def events(self, with_matrices: bool) -> list[Event]:
+        """Return the softmaxes of a run, with the model's matrices or with zeros in their place."""
+        subject = self.subject
+        matrices = [p for p in subject.model.parameters() if subject.is_matrix(p)]
+        hidden = [p for p in matrices if subject.config.vocabulary not in p.shape]
+        with zeroed([] if with_matrices else hidden), traced(layouts=subject.layouts) as trace:
+            self.logits(self.source, self.target)
+        return [event for event in trace.events if event.is_softmax]
+
+    @cached_property
+    def heads_first(self) -> bool:
+        """Whether heads come before sentences in attention weights."""
+        before = self.events(with_matrices=True)
+        source = self.source
+        self.source = source.clone()
+        words = self.lengths[0] - 1
+        self.source[0, :words] = self.subject.words(1, words, seed=23)[0]
+        try:
+            after = self.events(with_matrices=True)
+        finally:
+            self.source = source
+        for one, two in zip(before, after, strict=True):
+            if tuple(one.result.shape[-2:]) == self.shape(ENCODER):
+                return are_heads_first(one, two, len(self.lengths))
+        return False
+
+    def rows(self, numbers: Tensor) -> Tensor | None:
+        """Bring scores or weights into the order [B, H, T, S]."""
+        return by_sentence(numbers.float(), len(self.lengths), self.heads_first)
+
+    def shape(self, kind: str) -> tuple[int, int]:
+        """Return the queries and keys of a kind of attention."""
+        keys = self.source.size(1)
+        return (keys, keys) if kind == ENCODER else (self.target.size(1), keys)
+
+
+def far(alone: Tensor, together: Tensor) -> float:
+    """Return the greatest difference in standard deviations; infinity for NaN."""
+    change = difference(alone, together)
+    return math.inf if math.isnan(change) else change
+
+
+# ---- What a mask shows ---------------------------------------------------------------------------
+
+
+def by_sentence(weights: Tensor, batch: int, heads_first: bool) -> Tensor | None:
+    """Bring attention weights [..., T, S] into the order [B, H, T, S].
+
+    Args:
+        weights: with sentences and heads in any dimensions before the last two
+        batch: B
+        heads_first: whether heads come before sentences
+    """
+    queries, keys = weights.shape[-2:]
+    count = weights.numel() // (queries * keys)
+    if count % batch:
+        return None
+    if heads_first:
+        return weights.reshape(count // batch, batch, queries, keys).transpose(0, 1)
+    return weights.reshape(batch, count // batch, queries, keys)
+
+
+def are_heads_first(before: Event, after: Event, batch: int) -> bool:
+    """Return whether heads come before sentences in scores of which one sentence has changed.
+
+    Args:
+        before: a softmax of a batch
+        after: the same one, with other words in the first sentence
+        batch: B
+    """
+    shape = (-1, *before.operand.shape[-2:])
+    change = (before.operand - after.operand).nan_to_num().reshape(shape).abs().amax((1, 2))
+    rows = change.gt(0).nonzero().flatten().tolist()
+    return len(rows) > 1 and rows == list(range(0, len(change), batch))
+
+
+def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> Tensor | None:
+    """Return which keys the queries of each sentence see [B, S]; None if queries or heads differ.
+
+    Queries that are padding do not count, nor do rows that hide everything.
+    """
+    rows = []
+    for n, each in enumerate(weights):  # [H, T, S]
+        queries = each[:, : lengths[n]] if is_encoder else each
+        visible = queries > LEAST * queries.nan_to_num().amax(-1, keepdim=True)
+        if not bool((visible == visible[:1, :1]).all()):
+            return None
+        rows.append(visible[0, 0])
+    return torch.stack(rows)
+
+
+def masks_with_a_name(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
+    """Return masks that are made by mistake, true for what they show [B, S]."""
+    keys = torch.arange(size)
+    ends = torch.tensor(lengths)[:, None]
+    right = keys < ends
+    names = {
+        "": right,
+        "The source mask is inverted: it shows padding and hides the words.": ~right,
+        "The source mask of every sentence is that of the first sentence of the batch.": right[:1],
+        "The source mask of every sentence is that of the last sentence of the batch.": right[-1:],
+        "Each sentence has the source mask of another sentence of the batch.": right.roll(1, 0),
+        "Each sentence has the source mask of another sentence.": right.roll(-1, 0),
+        "The source mask is reversed: it hides the first words in place of padding.": right.flip(1),
+        "The source mask shows one token of padding: it is one token too long.": keys < ends + 1,
+        "The source mask hides the last token of a sentence: it is one token too short.": keys
+        < ends - 1,
+        "The source mask hides the first token of a sentence.": right & (keys > 0),
+        "The source mask hides the end token in place of padding.": keys != ends - 1,
+    }
+    shortest = "One source mask serves the whole batch: it is as long as the shortest sentence."
+    names[shortest] = right.all(0, keepdim=True)
+    return {name: mask.expand(len(lengths), -1) for name, mask in names.items()}
+
+
+NO_MASK = "no mask"
+OTHER = "other"
+
+
+def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
+    """Return the sentence for a mask; empty if it is right, ``NO_MASK`` if it hides nothing."""
+    if bool(shown.all()):
+        return NO_MASK
+    for name, mask in masks_with_a_name(lengths, shown.size(1)).items():
+        counts = mask.any(1)  # a row that hides everything shows everything, or nothing
+        if bool((shown == mask)[counts].all()):
+            return name
+    return OTHER
+
+
+@lru_cache(maxsize=1)
+def uneven_batch(subject: Subject) -> UnevenBatch:
+    """Return the subject's; one for all checks."""
+    return UnevenBatch(subject)
+
+
+class SourceMasks:
+    """The mask of each softmax over the source, by its name."""
+
+    def __init__(self, batch: UnevenBatch) -> None:
+        self.batch = batch
+        self.names: dict[str, list[str]] = {ENCODER: [], CROSS: []}
+        self.modules: dict[str, list[str]] = {ENCODER: [], CROSS: []}
+        self.are_mixed = False
+        self.hides_queries = False
+        for event in batch.events(with_matrices=False):
+            for kind in (ENCODER, CROSS):
+                if tuple(event.result.shape[-2:]) == batch.shape(kind):
+                    self.add(kind, event)
+
+    def add(self, kind: str, event: Event) -> None:
+        """Name the mask of a softmax."""
+        batch = self.batch
+        weights = batch.rows(event.result)
+        if weights is None or bool(weights.isnan().all()):
+            return
+        shown = shown_keys(weights, batch.lengths, kind == ENCODER)
+        name = OTHER if shown is None else name_of(shown, batch.lengths)
+        visible = weights.nan_to_num() > LEAST
+        self.are_mixed |= not bool((visible == visible[:, :1]).all())
+        if kind == ENCODER:
+            self.hides_queries |= hides_queries(event, batch)
+        self.names[kind].append(name)
+        if name and event.module is not None:
+            self.modules[kind] += batch.subject.names_of([event.module])
+
+    def wrong(self) -> dict[str, str]:
+        """Return the first wrong name of each kind of attention."""
+        first = {}
+        for kind, names in self.names.items():
+            wrong = [name for name in names if name]
+            if wrong:
+                first[kind] = wrong[0]
+        return first
+
+    def layers(self, kind: str) -> str:
+        """Return which layers of a kind are wrong, if it is not all of them."""
+        names = self.names[kind]
+        layers = self.batch.subject.config.layers
+        each = max(1, len(names) // layers)
+        wrong = sorted({n // each + 1 for n, name in enumerate(names) if name})
+        if len(wrong) >= layers:
+            return ""
+        return f" (layer {', '.join(map(str, wrong))})"
+
+
+@lru_cache(maxsize=1)
+def source_masks(subject: Subject) -> SourceMasks:
+    """Return the subject's; one for all checks."""
+    return SourceMasks(uneven_batch(subject))
+
+
+# ---- Other mistakes ------------------------------------------------------------------------------
+
+
+def follows_longest(batch: UnevenBatch) -> bool:
+    """Return whether padding behind the longest sentence is hidden, and only that."""
+    subject = batch.subject
+    longer = subject.padded(batch.source, 2)
+    try:
+        before = subject.logits(batch.source, batch.target)
+        after = subject.logits(longer, batch.target)
+    except AdapterError:  # a mask that is as long as the longest sentence
+        return False
+    return difference(before, after) < SAME
+
+
+def hides_queries(event: Event, batch: UnevenBatch) -> bool:
+    """Return whether a mask hides every key from queries that are padding, and only from those."""
+    scores = batch.rows(event.operand)
+    if scores is None:
+        return False
+    is_hidden = (scores < HIDDEN).all(-1).all(1)  # [B, T]
+    padding = torch.arange(scores.size(2)) >= torch.tensor(batch.lengths)[:, None]
+    return bool((is_hidden == padding).all())
+
+
+# ---- The checks ----------------------------------------------------------------------------------
+
+
+FIX = "Pass the source padding mask to {}: true or -inf where source == pad, for each sentence."
+
+
+def described_leak(masks: SourceMasks) -> tuple[str, str]:
+    """Return the sentence and the fix for masks that show padding."""
+    batch = masks.batch
+    wrong = masks.wrong()
+    places = " and ".join(f"{kind}{masks.layers(kind)}" for kind in wrong)
+    fix = FIX.format(places or "encoder self-attention and to cross-attention")
+    names = set(wrong.values())
+    if not wrong:
+        return (
+            "Padding changes the result, though attention hides it: another operation mixes the "
+            "tokens of a sentence."
+            if any(masks.names.values())
+            else "",
+            "",
+        )
+    if masks.are_mixed and not masks.hides_queries:
+        says = "The heads of a sentence have the masks of other sentences."
+        return says, "Repeat the mask for heads with repeat_interleave(heads, dim=0), not repeat."
+    if masks.hides_queries:
+        says = f"The padding mask hides queries in place of keys in {places}."
+        return says, "The mask of keys is [B, 1, 1, S]: padding is a column, not a row."
+    first = next(iter(wrong))
+    if wrong[first] == NO_MASK:
+        if follows_longest(batch):
+            says = "One source mask serves the whole batch: it is as long as the longest sentence."
+            return says, fix
+        return f"Source padding is not masked in {places}.", fix
+    if len(names) == 1 and wrong[first] != OTHER:
+        return f"{wrong[first][:-1]} ({places}).", fix
+    return f"The source mask shows padding in {places}.", fix
+
+
+@check_of(
+    "source-padding",
+    "3.2.3",
+    passes="Source padding is masked: a sentence has the same logits in any batch.",
+    fails="Source padding changes the result.",
+    explains=("training-mode",),
+)
+def source_padding(subject: Subject) -> Finding:
+    """Compare each sentence of a batch of several lengths with itself alone."""
+    batch = uneven_batch(subject)
+    change = batch.change_by_source()
+    if change < SAME:
+        return passed()
+    masks = source_masks(subject)
+    says, fix = described_leak(masks)
+    modules = [name for own in masks.modules.values() for name in own]
+    explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
+    return error(
+        "a sentence in a batch of longer ones has logits "
+        f"{change:.2g} standard deviations from those that it has alone",
+        "no change",
+        says=says,
+        fix=fix,
+        modules=tuple(dict.fromkeys(modules)),
+        explains=explains,
+    )
+
+
+@check_of(
+    "target-padding",
+    "5.1",
+    passes="Target padding does not change the logits of a sentence.",
+    fails="Target padding changes the logits of the tokens before it.",
+)
+def target_padding(subject: Subject) -> Finding:
+    """Compare each target of a batch of several lengths with itself alone."""
+    if hidden_words(subject).any():
+        return waits_for("target-visible")
+    change = uneven_batch(subject).change_by_target()
+    if change < SAME:
+        return passed()
+    return error(
+        "a target in a batch of longer ones has logits "
+        f"{change:.2g} standard deviations from those that it has alone",
+        "no change",
+        fix="Mask padding in decoder self-attention, or pad on the right under a causal mask.",
+    )
+
+
+def inverted_mask(subject: Subject) -> Finding | None:
+    """Return the error of a mask that leaves a source without padding nothing to attend to."""
+    try:
+        subject.logits(subject.source, subject.target)
+    except NotFiniteError:
+        padded = subject.padded(subject.source, 2)
+        logits = subject.call("logits", subject.model, padded, subject.target)
+        tensor = logits[0] if isinstance(logits, tuple) else logits
+        if bool(tensor.isfinite().all()):
+            return error(
+                "the logits of a source without padding are NaN, those of one with padding not",
+                "finite logits",
+                says="The source mask is inverted: it shows padding and hides the words.",
+                fix=FIX.format("encoder self-attention and to cross-attention"),
+            )
+    return None
