@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .findings import Finding, differs, error, not_run, passed
+from .findings import Finding, differs, error, not_run, passed, waits_for
 from .registry import check_of
 from .subject import SAME, Subject, difference, zeroed
 from .trace import Event, traced
@@ -41,6 +41,7 @@ class Masks:
         ]
         with zeroed(matrices), traced(layouts=subject.layouts) as trace:
             subject.logits(source, target)
+        self.events = [event for event in trace.events if event.is_softmax]
         self.sums = torch.cat([weights.sum(-1).flatten() for weights in trace.softmaxes or [ONES]])
         self.encoder = least(trace.softmaxes, s, s)
         self.decoder = least(trace.softmaxes, t, t)
@@ -101,20 +102,59 @@ def hidden_words(subject: Subject) -> Tensor:
     "3.2.1",
     passes="Every softmax of the model is over the keys.",
     fails="A softmax of the model is not over the keys.",
+    explains=(
+        "equation-1-softmax",
+        "head-concatenation",
+        "batch-independence",
+        "causal-mask",
+        "source-padding",
+        "target-padding",
+        "target-visible",
+        "source-visible",
+        "permutation",
+        "adapter-encoder",
+        "adapter-decoder",
+    ),
 )
 def over_keys(subject: Subject) -> Finding:
-    """Sum the weights of each query, whatever ``attention`` of the file does."""
+    """Look at the dimension of each softmax, and sum the weights of each query."""
     masks = masks_of(subject)
     if masks.decoder is None:
-        return not_run("no torch softmax over the target was seen")
+        return no_softmax(subject)
+    fix = "Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S]."
+    wrong = [event for event in masks.events if event.over != -1]
+    if wrong:
+        over = "queries" if wrong[0].over == -2 else "heads or sentences"
+        return differs(
+            f"{len(wrong)} of {len(masks.events)} softmaxes are over the {over}",
+            "over the keys",
+            says=f"The softmax is over the {over} instead of the keys.",
+            fix=fix,
+            modules=subject.names_of(event.module for event in wrong),
+        )
     if float((masks.sums - 1).abs().max()) < 1e-3:
         return passed()
     return differs(
         f"the weights of a query sum to {float(masks.sums.min()):.3g} to "
         f"{float(masks.sums.max()):.3g}",
         "1",
-        fix="Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S].",
+        fix=fix,
     )
+
+
+def no_softmax(subject: Subject) -> Finding:
+    """Look for a sigmoid of scores in place of the softmax."""
+    lengths = {subject.source.size(1), subject.target.size(1)}
+    with traced() as trace:
+        subject.logits(subject.source[:1], subject.target[:1])
+    if any(lengths <= set(shape) for shape in trace.sigmoids):
+        return differs(
+            "a sigmoid of the scores",
+            "a softmax over the keys",
+            says="The attention weights are a sigmoid of the scores, not a softmax.",
+            fix="Use softmax(scores, dim=-1).",
+        )
+    return not_run("no torch softmax over the target was seen")
 
 
 @check_of(
@@ -141,6 +181,8 @@ def hidden_scores(subject: Subject) -> Finding:
     weights = masks.decoder
     if weights is None:
         return not_run("no torch softmax over the target was seen")
+    if over_keys(subject).failed:
+        return waits_for("softmax-dimension")
     later = torch.ones_like(weights).triu(1).bool()
     if float(weights[later].max()) < 1e-6:
         return passed()
@@ -174,6 +216,7 @@ def hidden_scores(subject: Subject) -> Finding:
     "3.2.3",
     passes="Every target token attends to itself and to all earlier tokens.",
     fails="A target token does not attend to itself and to all earlier tokens.",
+    explains=("adapter-decoder",),
 )
 def earlier_words(subject: Subject) -> Finding:
     """Look for weights of zero at or before the position itself, in each layer and head."""
@@ -202,6 +245,9 @@ def why_hidden(hidden: Tensor) -> tuple[str, str]:
     if bool(hidden.diagonal()[1:].all()):
         says = "The causal mask hides each target token from itself."
         return says, "Use tril(0) (or triu(1) for a mask of what to hide)."
+    before = hidden.diagonal(-1)
+    if bool(before.all()) and int(hidden.sum()) == length - 1:
+        return "The causal mask hides the previous token from each target token.", ""
     if hidden[-1, -1] and int(hidden.sum()) == 1:
         return "The causal mask hides the last target token from itself.", ""
     if not first_only.any():

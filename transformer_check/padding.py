@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .findings import Finding, error, passed, waits_for
 from .masks import hidden_words
+from .modes import is_for_one_mode, leaks, training_mode
 from .registry import check_of
 from .subject import SAME, AdapterError, NotFiniteError, Subject, difference, zeroed
 from .trace import Event, traced
@@ -338,17 +339,20 @@ def source_padding(subject: Subject) -> Finding:
     """Compare each sentence of a batch of several lengths with itself alone."""
     batch = uneven_batch(subject)
     change = batch.change_by_source()
-    if change < SAME:
+    with training_mode(subject):
+        change_in_training = batch.change_by_source()
+    if not leaks(change) and not leaks(change_in_training):
         return passed()
     masks = source_masks(subject)
     says, fix = described_leak(masks)
+    mode = is_for_one_mode(leaks(change), leaks(change_in_training), "source padding mask")
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
     return error(
         "a sentence in a batch of longer ones has logits "
-        f"{change:.2g} standard deviations from those that it has alone",
+        f"{max(change, change_in_training):.2g} standard deviations from those that it has alone",
         "no change",
-        says=says,
+        says=mode or says,
         fix=fix,
         modules=tuple(dict.fromkeys(modules)),
         explains=explains,

@@ -4,6 +4,7 @@ A trace of products of queries and keys: the factors that queries and keys got b
 of the scores over the product, which shows what came after.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,22 @@ from .wiring import HIDDEN
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
 TIMES = ("mul", "mul_", "div", "div_")
 JOINS = ("cat", "stack", "add", "add_", "sub", "sub_")
+ACTIVATIONS = {
+    "relu": "ReLU",
+    "relu_": "ReLU",
+    "clamp_min": "ReLU",
+    "clamp": "ReLU",
+    "threshold": "ReLU",
+    "tanh": "tanh",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "sigmoid": "sigmoid",
+    "elu": "ELU",
+    "leaky_relu": "leaky ReLU",
+    "native_layer_norm": "LayerNorm",
+}
+"""operation → what it is to the matrix product or the sum that gets its result"""
+NORMS = ("linalg_vector_norm", "norm")
 
 
 class Product(NamedTuple):
@@ -28,6 +45,8 @@ class Product(NamedTuple):
     factor: float
     """of its two operands"""
     width: int
+    activations: tuple[str, ...]
+    """the activations of its operands"""
 
 
 def single_number(value: Any) -> float | None:
@@ -38,11 +57,26 @@ def single_number(value: Any) -> float | None:
 
 
 class Scales(TorchDispatchMode):
-    """Keeps, of each softmax over queries and keys, the factor of their products, and d_k."""
+    """Keeps, of each softmax over queries and keys, the factor of their products, and d_k.
 
-    def __init__(self, layouts: Layouts) -> None:
+    Also keeps the activations and factors where the paper has none.
+
+    Args:
+        layouts: the dimensions of queries and keys in attention weights
+        wide: d_ff, of which an activation may be
+    """
+
+    def __init__(self, layouts: Layouts, wide: int = 0) -> None:
         super().__init__()
         self.layouts = layouts
+        self.wide = wide
+        self.activations: dict[int, str] = {}
+        """place → activation of the numbers there"""
+        self.weights: dict[int, float] = {}
+        """place → factor of the attention weights there"""
+        self.factors_of_weights: list[float] = []
+        self.strays: list[tuple[str, str]] = []
+        """activation, and what gets its result"""
         self.factors: dict[int, float] = {}
         self.products: list[Product] = []
         self.scales: list[tuple[float, int]] = []
@@ -59,6 +93,7 @@ class Scales(TorchDispatchMode):
         self.alive.append(result)
         if factor is not None:
             self.factors[place(result)] = factor
+        self.note_activation(name, args, result)
         if name in ("mm", "bmm"):
             self.product(args[0], args[1], result.detach().clone())
         elif name == "baddbmm":
@@ -87,10 +122,70 @@ class Scales(TorchDispatchMode):
         """By what a tensor was multiplied since the last operation that began anew."""
         return self.factors.get(place(tensor), 1.0)
 
+    def note_activation(self, name: str, args: Any, result: Any) -> None:
+        """Follow activations and attention weights to the operation that uses them."""
+        first = result[0] if isinstance(result, tuple) else result
+        if name in SOFTMAX:
+            self.weights[place(first)] = 1.0
+        elif name in ACTIVATIONS or name in NORMS:
+            self.activations[place(first)] = ACTIVATIONS.get(name, "norm")
+        elif name in TIMES and isinstance(args[0], Tensor):
+            self.note_factor(name, args, first)
+        elif name in COPIES:
+            self.inherit(args[0], first)
+        elif name in ("add", "add_") and isinstance(args[1], Tensor):
+            for each in args[:2]:
+                is_residual = each.shape == first.shape and each.size(-1) != self.wide
+                if is_residual and self.activation(each) not in ("", "LayerNorm", "norm"):
+                    self.strays.append((self.activation(each), "sum"))
+        elif name == "addmm":
+            self.note_use(args[1])
+
+    def note_factor(self, name: str, args: Any, result: Tensor) -> None:
+        """Follow a product or quotient, number by number."""
+        number = single_number(args[1])
+        weights = self.weights.get(place(args[0]))
+        if number is None:
+            if name.startswith("div") and self.activation(args[1]) == "norm":
+                self.activations[place(result)] = "normalisation to unit length"
+            return
+        self.inherit(args[0], result)
+        if weights is not None:
+            self.weights[place(result)] = weights * (
+                number if name.startswith("mul") else 1 / number
+            )
+
+    def inherit(self, before: Tensor, after: Tensor) -> None:
+        """Note that a tensor has the numbers of another one, or a multiple of them."""
+        if self.activation(before):
+            self.activations[place(after)] = self.activation(before)
+        if place(before) in self.weights:
+            self.weights[place(after)] = self.weights[place(before)]
+
+    def activation(self, tensor: Tensor) -> str:
+        """Return the activation of a tensor's numbers, if they are such."""
+        return self.activations.get(place(tensor), "")
+
+    def note_use(self, operand: Tensor) -> None:
+        """Note an activation before a matrix of d_model rows, such as that of logits."""
+        name = self.activation(operand)
+        if name not in ("", "LayerNorm", "norm") and operand.size(-1) != self.wide:
+            self.strays.append((name, "matrix"))
+
     def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> None:
         """Keep a product."""
         factor = self.factor(a) * self.factor(b)
-        self.products.append(Product(numbers, factor, a.size(-1)))
+        names = tuple(name for name in (self.activation(a), self.activation(b)) if name)
+        self.products.append(Product(numbers, factor, a.size(-1), names))
+        for one, other in ((a, b), (b, a)):
+            weights = self.weights.get(place(one))
+            if weights is not None:
+                self.factors_of_weights.append(weights)
+                if self.activation(other):
+                    self.strays.append((self.activation(other), "values"))
+                return
+        if a.dim() == 2:
+            self.note_use(a)
 
     def softmax(self, scores: Tensor) -> None:
         """Find the product that scores were made from: the last one with as many numbers."""
@@ -102,6 +197,7 @@ class Scales(TorchDispatchMode):
                     slope = slope_of(scores, turned)
                 if slope is not None:
                     self.scales.append((slope * product.factor, product.width))
+                    self.strays += [(name, "queries or keys") for name in product.activations]
                     return
 
 
@@ -129,12 +225,12 @@ def slope_of(scores: Tensor, product: Tensor) -> float | None:
     "3.2.1",
     passes="Every attention layer divides its scores by √d_k.",
     fails="An attention layer does not divide its scores by √d_k.",
+    explains=("equation-1-scale",),
 )
 def scales_of_model(subject: Subject) -> Finding:
     """Compare the scores with the products of queries and keys, in every softmax of the model."""
     c = subject.config
-    with traced(), Scales(subject.layouts) as trace:
-        subject.logits(subject.source[:1], subject.target[:1])
+    trace = scales_of(subject)
     if not trace.scales:
         return not_run("no torch softmax of a product of queries and keys was seen")
     d_k = c.widths()[0]
@@ -146,7 +242,10 @@ def scales_of_model(subject: Subject) -> Finding:
     usual = {
         "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
         "The scores are not divided by √d_k.": 1.0,
-        "The scores are divided by √d_k twice.": 1 / d_k,
+        "The scores are divided by √d_k twice, that is by d_k.": 1 / d_k,
+        "The scores are multiplied by √d_k instead of divided.": d_k**0.5,
+        "The scores are multiplied by d_k instead of divided by √d_k.": d_k,
+        "The scores are divided by d_model instead of √d_k.": 1 / c.d_model,
         "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
         "The scores are divided by √d_k of another number of heads.": trace.scales[0][1] ** -0.5,
     }
@@ -156,4 +255,54 @@ def scales_of_model(subject: Subject) -> Finding:
         f"factor {', '.join(sorted(wrong))} in {count} of {len(trace.scales)} softmaxes",
         f"1/√{d_k} = {expected:.4f}",
         says=near[0] if near else "",
+        fix="Divide the scores by math.sqrt(d_k), once.",
     )
+
+
+@lru_cache(maxsize=1)
+def scales_of(subject: Subject) -> Scales:
+    """Return a trace of the subject's products; one for all checks."""
+    with traced(), Scales(subject.layouts, subject.config.d_ff) as trace:
+        subject.logits(subject.source[:1], subject.target[:1])
+    return trace
+
+
+STRAYS = {
+    "queries or keys": "{} is applied to queries or keys before their product.",
+    "values": "{} is applied to the values of attention.",
+    "sum": "{} is applied to a sub-layer's output before the residual sum.",
+    "matrix": "{} comes before a projection that reads the layer's input or output.",
+}
+
+
+@check_of(
+    "stray-activation",
+    "3.2.1",
+    passes="Queries, keys, values and sub-layers' outputs are linear: no activation changes them.",
+    fails="An activation is applied where the paper has none.",
+    explains=(
+        "attention-inputs",
+        "final-norm",
+        "output-scale",
+        "residual-sums",
+        "feed-forward-place",
+        "post-norm",
+        "activation",
+        "self-attention-inputs",
+    ),
+)
+def stray_activations(subject: Subject) -> Finding:
+    """Follow activations, by the memory that their results are in, to what uses them."""
+    trace = scales_of(subject)
+    strays = list(dict.fromkeys(trace.strays))
+    factors = {factor for factor in trace.factors_of_weights if abs(factor - 1) > 1e-6}
+    if strays:
+        name, use = strays[0]
+        found = ", ".join(f"{name} ({use})" for name, use in strays)
+        says = STRAYS[use].format(name)
+        return differs(found, "a ReLU in the feed-forward networks alone", says=says)
+    if factors:
+        number = f"{factors.pop():.4g}"
+        says = f"The attention weights are multiplied by {number} after the softmax."
+        return differs(f"weights times {number}", "no factor", says=says)
+    return passed()

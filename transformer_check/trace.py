@@ -35,7 +35,6 @@ class Event:
     """the innermost module whose forward caused it"""
     over: int = -1
     """the dimension of the operand over which a softmax sums: -1 is that of keys"""
-    function: str = "softmax"
 
 
 def place(tensor: Tensor) -> int:
@@ -59,8 +58,7 @@ def dimension_behind(dimension: int, dims: int, layouts: Layouts) -> int:
 class Trace(TorchDispatchMode):
     """Keeps the events, and the shape of every draw of random numbers.
 
-    A softmax that is written out, exp(x) / exp(x).sum(), is one, too, and so is a sigmoid in its
-    place.
+    A softmax that is written out, exp(x) / exp(x).sum(), is one, too.
 
     Args:
         wide: d_ff, if its products are events too
@@ -81,6 +79,8 @@ class Trace(TorchDispatchMode):
         self.running: list[nn.Module] = []
         self.events: list[Event] = []
         self.draws: list[tuple[int, ...]] = []
+        self.rates: list[float] = []
+        self.sigmoids: list[tuple[int, ...]] = []
         self.exponentials: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -102,14 +102,15 @@ class Trace(TorchDispatchMode):
         first = result[0] if isinstance(result, tuple) else result
         if name in RANDOM:
             self.draws.append(tuple(first.shape))
+            self.rates += rate_of(name, args)
         elif name in SOFTMAX:
             return self.softmax(args[0], first, int(args[1]))
         elif name == "exp":
             self.exponentials[place(first)] = (first, args[0].detach().clone())
         elif exponents is not None:
             return self.softmax(exponents, first, summed_dimension(first, args[1]))
-        elif name == "sigmoid" and first.dim() in self.layouts:
-            return self.softmax(args[0], first, self.layouts[first.dim()][1], name)
+        elif name == "sigmoid":
+            self.sigmoids.append(tuple(first.shape))
         elif name in PRODUCTS and self.wide in first.shape[1:]:
             numbers = first.detach().clone()
             return self.event(Event(numbers, numbers, False, self.module()), first)
@@ -132,7 +133,7 @@ class Trace(TorchDispatchMode):
         scores = to_front(scores, self.layouts).detach().clone()
         weights = to_front(result, self.layouts).detach().clone()
         place_of_sum = dimension_behind(over or 0, dims, self.layouts)
-        return self.event(Event(scores, weights, True, self.module(), place_of_sum, name), result)
+        return self.event(Event(scores, weights, True, self.module(), place_of_sum), result)
 
     def module(self) -> nn.Module | None:
         """Return the innermost module that is running and has a part of its own."""
@@ -161,6 +162,15 @@ class Trace(TorchDispatchMode):
         if where is not None:
             replacement = replacement.movedim((-2, -1), where)
         return replacement.clone(memory_format=torch.contiguous_format)
+
+
+def rate_of(name: str, args: Any) -> list[float]:
+    """Return the rate of a dropout, by the numbers that it draws; nothing if they do not tell."""
+    if name == "native_dropout":
+        return [float(args[1])]
+    if name in ("bernoulli", "bernoulli_") and len(args) > 1 and isinstance(args[1], float):
+        return [1 - args[1]]
+    return []
 
 
 def summed_dimension(numbers: Tensor, sums: Tensor) -> int | None:

@@ -3,6 +3,7 @@
 Shape letters: B batch, S source, T target, V vocabulary, D d_model, N layers, H heads.
 """
 
+import math
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -19,6 +20,7 @@ from .findings import (
     passed,
     variant,
 )
+from .modes import is_for_one_mode, leak_of_later_tokens, leaks, training_mode
 from .registry import check_of
 from .subject import SAME, Config, Subject, difference
 from .trace import traced
@@ -37,18 +39,22 @@ def leak(change: float, cause: str, fix: str) -> Finding:
     "3.2.3",
     passes="The decoder does not attend to future tokens.",
     fails="The decoder attends to future tokens.",
-    explains=("target-padding",),
+    explains=("target-padding", "training-mode", "adapter-decoder", "beam-search"),
 )
 def later_tokens(subject: Subject) -> Finding:
     """Replace later target tokens: the logits at earlier positions may not change."""
-    cut = 2
-    changed = subject.target.clone()
-    changed[:, cut:] = subject.words(2, changed.size(1) - cut, seed=1)
-    after = subject.logits(subject.source, changed)[:, :cut]
-    return leak(
-        difference(subject.output[:, :cut], after),
-        "replacing a later target token",
-        "Mask the scores of later keys with -inf before the softmax of decoder self-attention.",
+    change = leak_of_later_tokens(subject)
+    with training_mode(subject):
+        change_in_training = leak_of_later_tokens(subject)
+    if not leaks(change) and not leaks(change_in_training):
+        return passed()
+    says = is_for_one_mode(leaks(change), leaks(change_in_training), "causal mask")
+    return error(
+        "replacing a later target token changes the logits by "
+        f"{max(change, change_in_training):.2g} standard deviations",
+        "no change",
+        says=says,
+        fix="Mask the scores of later keys with -inf before the softmax of decoder self-attention.",
     )
 
 
@@ -292,25 +298,57 @@ def training_dropout(subject: Subject) -> Finding:
 
 
 @check_of(
-    "dropout-rate",
+    "training-mode",
     "5.4",
-    passes="Every dropout rate follows config.dropout.",
-    fails="A dropout rate does not follow config.dropout.",
+    passes="Without dropout, training mode changes nothing.",
+    fails="Training mode changes the logits of a model without dropout.",
 )
-def dropout_rate(subject: Subject) -> Finding:
+def training_without_dropout(subject: Subject) -> Finding:
     """Compare training with evaluation where config.dropout is zero."""
-    batch = subject.source, subject.target, subject.model
-    subject.model.train()
-    try:
-        change = difference(subject.output, subject.logits(*batch))
-    finally:
-        subject.model.eval()
+    with training_mode(subject):
+        change = difference(subject.output, subject.logits(subject.source, subject.target))
     if change < SAME:
         return passed()
     return differs(
         f"with config.dropout = 0, training mode changes the logits by {change:.2g} standard "
         "deviations",
         "no change",
+        fix="Look for a fixed dropout rate, BatchNorm, or code under 'if self.training'.",
+    )
+
+
+@check_of(
+    "dropout-rate",
+    "5.4",
+    passes="Every dropout rate is config.dropout.",
+    fails="A dropout rate is not config.dropout.",
+    explains=("training-mode", "embedding-dropout", "sublayer-dropout", "training-dropout"),
+)
+def dropout_rate(subject: Subject) -> Finding:
+    """Read the rates of every dropout of a model that is built with another rate."""
+    rate = 0.2
+    model = subject.build(dropout=rate)
+    model.train()
+    with torch.random.fork_rng(devices=[]), traced() as trace:
+        torch.manual_seed(1)
+        subject.call("logits", model, subject.source, subject.target)
+    wrong = [seen for seen in trace.rates if not abs(seen - rate) < 1e-6]
+    if not wrong:
+        return passed()
+    seen = sorted({f"{each:.3g}" for each in wrong})
+    says = ""
+    if any(math.isnan(each) for each in wrong):
+        says = "A dropout rate is NaN: it makes every number NaN in training."
+    elif abs(wrong[0] - (1 - rate)) < 1e-6:
+        says = "A dropout rate is 1 - config.dropout: it drops what it should keep."
+    elif abs(wrong[0] - rate / 2) < 1e-6:
+        says = "A dropout rate is half of config.dropout."
+    return differs(
+        f"{len(wrong)} of {len(trace.rates)} dropouts have the rate {', '.join(seen)} with "
+        f"config.dropout = {rate}",
+        f"{rate}",
+        says=says,
+        fix="Pass config.dropout to every dropout.",
     )
 
 

@@ -38,7 +38,7 @@ def of_causal(name: str, says: str, change: str, id: str = "target-visible|causa
     )
 
 
-def of_queries(name: str, says: str, a: str, s: str, id: str = "attention-inputs|query-activation") -> Fault:
+def of_queries(name: str, says: str, a: str, s: str, id: str = "stray-activation") -> Fault:
     """Something done to projected queries and keys."""
     return Fault(
         name,
@@ -60,9 +60,6 @@ FAULTS = [
         says="twice|d_k",
         batch_first=[("q = self.split(self.w_q(x))", "q = self.split(self.w_q(x)) / math.sqrt(8)")],
         sequence_first=[("+ self.query_bias", "+ self.query_bias\n        q = q * self.scale")],
-        multihead=[("y, _ = self.self_attn(x, x, x, key_padding_mask=source_padding)", "y, _ = self.self_attn(x, x, x, key_padding_mask=source_padding)\n        y, _ = self.scaled(self.self_attn, x, source_padding)"),
-                   ("class EncoderBlock(nn.Module):", "class EncoderBlock(nn.Module):\n    def scaled(self, attn, x, mask):\n        width = x.size(-1)\n        scale = torch.ones(3 * width)\n        scale[:width] = 8**-0.5\n        return nn.functional.multi_head_attention_forward(x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1), width, attn.num_heads, attn.in_proj_weight * scale[:, None], attn.in_proj_bias * scale, None, None, False, 0.0, attn.out_proj.weight, attn.out_proj.bias, key_padding_mask=mask)[0].transpose(0, 1), None\n"),
-                   ("        y, _ = self.self_attn(x, x, x, key_padding_mask=source_padding)\n        y", "        y")],
     ),
     Fault(
         "the softmax is over queries",
@@ -87,13 +84,13 @@ FAULTS = [
     ),
     Fault(
         "weights are a sigmoid's",
-        id="softmax-dimension|softmax",
+        id="softmax-dimension",
         batch_first=[(A_SOFTMAX, "torch.sigmoid(scores)")],
         sequence_first=[(S_SOFTMAX, "torch.sigmoid(score)")],
     ),
     Fault(
         "weights are raised after the softmax",
-        id="softmax-dimension|softmax|attention-scale",
+        id="stray-activation",
         batch_first=[("return weights @ v", "return weights * 2 @ v")],
         sequence_first=[(S_SOFTMAX, "2 * F.softmax(score, dim=1)")],
     ),
@@ -148,11 +145,6 @@ FAULTS = [
         multihead=[(M_CROSS, "y, _ = self.cross_attn(x, x, x, attn_mask=causal)")],
         sequence_first=[(S_CROSS, "y = self.cross(x, x, hidden)")],
     ),
-    Fault(
-        "queries and memory are swapped in cross-attention",
-        id="attention-inputs|source-dependence|cross-inputs|adapter",
-        sequence_first=[(S_CROSS, "y = self.cross(memory, x, None)[: len(x)]\n            y = torch.cat([y, y[-1:].expand(len(x) - len(y), -1, -1)])")],
-    ),
     of_causal("no causal mask", "later|future", "torch.zeros_like(m)", "causal-mask"),
     of_causal("the causal mask is one too far", "later|future", "m.triu(2)", "causal-mask"),
     of_causal("the causal mask is turned round", "later|future|transpos|earlier", "m.T & (torch.arange(len(m)) > 0)", "causal-mask"),
@@ -203,12 +195,12 @@ FAULTS = [
     ),
     of_queries("ReLU on queries and keys", "ReLU", "q = F.relu(q)\n        k = F.relu(k)", "q, k = q.relu(), k.relu()"),
     of_queries("ReLU on queries", "ReLU", "q = F.relu(q)", "q = q.relu()"),
-    of_queries("ReLU on values", "ReLU", "v = F.relu(v)", "v = v.relu()", "attention-inputs|query-activation|value-activation"),
+    of_queries("ReLU on values", "ReLU", "v = F.relu(v)", "v = v.relu()", "stray-activation"),
     of_queries("tanh on queries and keys", "tanh|activation", "q = torch.tanh(q)\n        k = torch.tanh(k)", "q, k = q.tanh(), k.tanh()"),
     of_queries("queries and keys are normalised", "norm|unit|length", "q = F.normalize(q, dim=-1)\n        k = F.normalize(k, dim=-1)", "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)"),
     Fault(
         "ReLU behind attention",
-        id="attention-output|attention-inputs|value-activation",
+        id="stray-activation",
         says="ReLU",
         batch_first=[("return self.w_o(context.transpose(1, 2).reshape(x.size(0), x.size(1), -1))", "return F.relu(self.w_o(context.transpose(1, 2).reshape(x.size(0), x.size(1), -1)))")],
         multihead=[(M_CROSS, M_CROSS + "\n        y = torch.relu(y)")],

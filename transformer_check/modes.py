@@ -1,0 +1,39 @@
+"""Checks of training mode, which is to differ from evaluation in dropout alone (3.2.3, 5.4)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .subject import SAME, Subject, difference
+
+
+@contextmanager
+def training_mode(subject: Subject) -> Iterator[None]:
+    """Put the subject's model, which has no dropout, into training mode in the block."""
+    subject.model.train()
+    try:
+        yield
+    finally:
+        subject.model.eval()
+
+
+def leak_of_later_tokens(subject: Subject) -> float:
+    """Return by how much another later token changes the logits of earlier ones."""
+    cut = 2
+    changed = subject.target.clone()
+    changed[:, cut:] = subject.words(2, changed.size(1) - cut, seed=1)
+    before = subject.logits(subject.source, subject.target)[:, :cut]
+    return difference(before, subject.logits(subject.source, changed)[:, :cut])
+
+
+def is_for_one_mode(leaks_in_evaluation: bool, leaks_in_training: bool, mask: str) -> str:
+    """Return the sentence for a mask that one mode has and the other has not."""
+    if leaks_in_evaluation and not leaks_in_training:
+        return f"The {mask} is applied in training mode only, and missing in evaluation."
+    if leaks_in_training and not leaks_in_evaluation:
+        return f"The {mask} is applied in evaluation only, and missing in training mode."
+    return ""
+
+
+def leaks(change: float) -> bool:
+    """Return whether logits have changed; NaN is a change, too."""
+    return not change < SAME
