@@ -25,6 +25,7 @@ In the order in which to read it:
     sublayers.py     3.2, 3.3: its attention and feed-forward network
     attention.py     3.2.1
     training.py      5.3, 5.4: learning rate, optimizer, loss
+    batch_loss.py    5.4: training_loss, by every combination of what a training loop may do
     searching.py     6.1: beam search, of a model that learns three sentences first
 """
 
@@ -36,6 +37,7 @@ from typing import Any
 from . import (  # noqa: F401 (each adds its checks)
     arrows,
     attention,
+    batch_loss,
     embeddings,
     first_layer,
     masks,

@@ -185,6 +185,7 @@ class LossOfLogits:
     passes="The loss is cross entropy with label smoothing ε_ls.",
     fails="The loss is not cross entropy with label smoothing ε_ls.",
     needs=("loss",),
+    explains=("training-loss",),
 )
 def smoothed(subject: Subject) -> Finding:
     """Compare the target distribution: 1 - ε on the target, ε / (V - 1) on each other token."""
@@ -237,7 +238,7 @@ def smoothed(subject: Subject) -> Finding:
     passes="Padding has no part in the loss.",
     fails="Padding has a part in the loss.",
     needs=("loss",),
-    explains=("loss-average",),
+    explains=("loss-average", "training-loss"),
 )
 def loss_without_padding(subject: Subject) -> Finding:
     """Look for a gradient at padding, and for padding in the divisor of a mean."""
@@ -265,6 +266,7 @@ def loss_without_padding(subject: Subject) -> Finding:
     passes="The loss is a sum or a mean over tokens.",
     fails="The loss is neither a sum nor a mean over tokens.",
     needs=("loss",),
+    explains=("training-loss",),
 )
 def loss_over_tokens(subject: Subject) -> Finding:
     """Compare the weights of all tokens, ends of sentences included."""
@@ -304,90 +306,3 @@ def divided(by: float, expected: str, tokens: int, sentences: int, length: int) 
         if abs(by / divisor - 1) < 1e-3:
             return differs(f"a sum divided by {what}", expected) if what else passed()
     return differs(f"a sum divided by {by:.4g}", expected)
-
-
-class TrainingLoss:
-    """``training_loss`` of a batch, and ``loss`` of its logits, shifted and not."""
-
-    def __init__(self, subject: Subject) -> None:
-        c = subject.config
-        target = subject.words(2, 5, seed=7)
-        target[:, -1] = c.end
-        target[1, 3:] = torch.tensor([c.end, c.pad])
-        self.target = target
-        self.tokens = int(target.ne(c.pad).sum())
-        previous = torch.cat([torch.full((2, 1), c.start), target[:, :-1]], dim=1)
-        with torch.no_grad():
-            seen = subject.call("training_loss", subject.model, subject.source, target)
-            if not isinstance(seen, Tensor) or seen.numel() != 1:
-                raise AdapterError(
-                    f"training_loss returned {shown(seen)}: expected one number, as a tensor",
-                    "training_loss",
-                )
-            if not seen.isfinite().all():
-                raise AdapterError("training_loss returned NaN or infinity", "training_loss")
-            self.seen = float(seen)
-            self.shifted = self.expected(subject, previous, target)
-            self.unshifted = {
-                "the target itself": self.expected(subject, target, target),
-                "the shifted target": self.expected(subject, previous, previous),
-            }
-
-    def expected(self, subject: Subject, decoder_input: Tensor, words: Tensor) -> float:
-        """Return the loss of these decoder inputs and these tokens to predict."""
-        return float(subject.call("loss", subject.logits(subject.source, decoder_input), words))
-
-    def ratio(self) -> float | None:
-        """Return the factor between this and ``loss`` of the target shifted right, if usual."""
-        ratio = self.seen / self.shifted if self.shifted else 1.0
-        sentences, length = self.target.shape
-        sizes = {1, self.tokens, sentences, length, sentences * length}
-        usual = {a / b for a in sizes for b in sizes}
-        near = [each for each in usual if abs(ratio / each - 1) < 1e-4]
-        return near[0] if near else None
-
-
-@check_of(
-    "target-shift",
-    "3.1",
-    passes="The decoder's input is the target shifted right.",
-    fails="The decoder's input is not the target shifted right.",
-    needs=("loss", "training_loss"),
-)
-def shifted(subject: Subject) -> Finding:
-    """Compare ``training_loss`` with ``loss`` of the logits of start and target."""
-    loss = TrainingLoss(subject)
-    seen = [n for n, value in loss.unshifted.items() if abs(value - loss.seen) < 1e-3 * abs(value)]
-    if abs(loss.shifted - loss.seen) < 1e-3 * abs(loss.shifted):
-        return passed()
-    if not seen and loss.ratio() is not None:
-        return passed()
-    if not seen:
-        return not_run("training_loss equals loss of this batch neither shifted nor unshifted")
-    return error(
-        f"{loss.seen:.4f}, the loss of predicting {seen[0]} from itself",
-        f"{loss.shifted:.4f}, the loss of predicting each token from those before it",
-        fix="Give the decoder the start token and target[:, :-1], and predict target.",
-    )
-
-
-@check_of(
-    "training-loss-average",
-    "5.4",
-    passes="training_loss() is a sum or a mean over tokens.",
-    fails="training_loss() is neither a sum nor a mean over tokens.",
-    needs=("loss", "training_loss"),
-)
-def training_loss_over_tokens(subject: Subject) -> Finding:
-    """Find by what ``loss`` is multiplied in it, and what that is divided by itself."""
-    own = LossOfLogits(subject)
-    training = TrainingLoss(subject)
-    ratio = training.ratio()
-    if loss_over_tokens(subject).failed:
-        return waits_for("loss-average")
-    if ratio is None:
-        return not_run("training_loss is no multiple of loss of this batch")
-    is_sum = abs(own.multiple - 1) < 1e-3
-    divisor = (1 if is_sum else training.tokens) / ratio
-    expected = f"a sum, or a mean over {training.tokens} tokens"
-    return divided(divisor, expected, training.tokens, *training.target.shape)

@@ -61,7 +61,7 @@ FAULTS = [
     of_call(
         "the target is shifted by two, with padding",
         "target-shift",
-        "two",
+        "two|padding",
         f"torch.cat([torch.full_like({STARTS}, PAD), {STARTS}, target[:, :-2]], 1)",
         "target",
     ),
@@ -106,7 +106,7 @@ FAULTS = [
     of_call(
         "the decoder starts with the sentence's last token",
         "start-token|target-shift",
-        "last",
+        "last|padding",
         "target.roll(1, 1)",
         "target",
     ),
