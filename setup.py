@@ -87,7 +87,7 @@ setup(
     cmdclass={"build_py": BuildWithConfigs},
     package_data={
         "vaswani": ["py.typed"],
-        "transformer_check": ["py.typed"],
+        "transformer_check": ["py.typed", "explanations.md"],
         "transformer_plugin": ["py.typed"],
         "vaswani_transformer": ["py.typed"],
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],

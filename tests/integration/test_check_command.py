@@ -55,6 +55,32 @@ def test_a_difference_that_is_no_error_exits_with_0(cli: Any, tmp_path: Path) ->
     assert cli("check", str(tmp_path / "fine.py")).code == 0
 
 
+def test_strict_fails_for_what_the_file_does_not_accept(cli: Any, tmp_path: Path) -> None:
+    file = tmp_path / "scaled.py"
+    text = FILE.format("return 2 * right(model, source, target)")
+    file.write_text(text, encoding="utf-8")
+    assert cli("check", str(file), "--select", "3.4").code == 0
+    strict = cli("check", str(file), "--select", "3.4", "--strict")
+    assert strict.code == 1
+    assert "[output-scale, 3.4]" in strict.out
+    file.write_text(f"{text}\nACCEPT = ['output-scale']", encoding="utf-8")
+    accepted = cli("check", str(file), "--select", "3.4", "--strict")
+    assert accepted.code == 0
+    assert "Accepted         The logits are multiplied by 2 [output-scale]" in accepted.out
+    unknown = cli("check", str(file), "--select", "3.9")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "--select 3.9: there is no check or section of this name" in unknown.err
+
+
+def test_explain_needs_no_file(cli: Any) -> None:
+    done = cli("check", "--explain", "target-shift")
+    assert done.code == 0
+    assert "decoder_input = F.pad(target[:, :-1], (1, 0), value=start)" in done.out
+    assert "In this project: transformer_check/template.py:" in done.out
+    wrong = cli("check", "--explain", "shift")
+    assert (wrong.code, wrong.out) == (1, "")
+
+
 def test_a_file_that_fails_is_one_sentence_with_the_functions_name(
     cli: Any, tmp_path: Path
 ) -> None:

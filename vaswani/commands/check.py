@@ -5,8 +5,11 @@
     vaswani check mine.py --verbose           every check
     vaswani check mine.py --json              the same for programs
     vaswani check mine.py --select 3.2,adam   checks of these sections or with these ids
+    vaswani check mine.py --strict            exit code 1 for each difference that is not accepted
+    vaswani check --explain sinusoids         the equation, correct code, and ours
 
 The exit code is 1 if a check finds an error: a leak, a mask without effect, a function that fails.
+With --strict it is 1 for every difference, too, unless its id is in the list ACCEPT of the file.
 See docs/check.md.
 """
 
@@ -23,18 +26,26 @@ class Options:
     """A file, and how to print its card."""
 
     file: str | None = argument("FILE.py", "defines build and logits", default=None)
-    select: str | None = option(None, help="ids and sections of the checks to run, by commas")
+    select: str | None = option(
+        None, metavar="IDS", help="run these ids and sections, such as 3.2,adam"
+    )
     verbose: bool = option(False, help="list every check")
+    strict: bool = option(False, help="exit with 1 for every difference not in the file's ACCEPT")
     json: bool = option(False, help="print the card as JSON")
+    explain: str | None = option(None, metavar="ID", help="print what a check is about, and stop")
     template: bool = option(False, help="print a template of FILE.py")
 
 
 def run(options: Options) -> int:
     """Print the template, or a file's card."""
     from transformer_check import check, template_text
+    from transformer_check.explain import explain
 
     if options.template:
         sys.stdout.write(template_text())
+        return 0
+    if options.explain:
+        print(explain(options.explain))
         return 0
     if not options.file:
         raise UserError("give a FILE.py to check, or --template to print a template")
@@ -42,4 +53,6 @@ def run(options: Options) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # what the file prints is not part of the card
         card = check(options.file, chosen=chosen)
     print(card.json() if options.json else card.text(options.verbose))
+    if options.strict and card.differs:
+        return 1
     return 1 if card.has_errors else 0
