@@ -12,7 +12,7 @@ from transformer_check import check
 from transformer_check.findings import DIFFERENCE, ERROR
 from transformer_check.registry import CHECKS
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "transformer_check" / "known"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
 FILE = """
 from transformer_check.template import CONFIG, build, logits as right
 

@@ -29,7 +29,7 @@ FOUND = {
 def test_the_quiz_can_be_solved_with_the_check(bug: str, tmp_path: Path) -> None:
     place = mutants.copy_sources(tmp_path / "sources")
     assert mutants.plant(bug, place)
-    command = [sys.executable, "-m", "vaswani", "check", "transformer_check/known/fairseq_model.py"]
+    command = [sys.executable, "-m", "vaswani", "check", "examples/check/fairseq_model.py"]
     variables = {**mutants.environment(place), "OURS": "1"}
     done = subprocess.run(
         [*command, "--json"], cwd=place, env=variables, capture_output=True, text=True

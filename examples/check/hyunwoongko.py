@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """hyunwoongko/transformer.
 
-CHECKOUT=transformer vaswani check transformer_check/known/hyunwoongko.py
+CHECKOUT=transformer vaswani check examples/check/hyunwoongko.py
 """
 
 import checkout  # noqa: F401

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """SamLynnEvans/Transformer.
 
-CHECKOUT=Transformer vaswani check transformer_check/known/samlynnevans.py
+CHECKOUT=Transformer vaswani check examples/check/samlynnevans.py
 """
 
 from types import SimpleNamespace

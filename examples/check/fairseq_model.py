@@ -1,8 +1,8 @@
 # ruff: noqa: ANN001
 """A model of fairseq: its own transformer, or with OURS=1 this project's plugin.
 
-    vaswani check transformer_check/known/fairseq_model.py
-    OURS=1 vaswani check transformer_check/known/fairseq_model.py
+    vaswani check examples/check/fairseq_model.py
+    OURS=1 vaswani check examples/check/fairseq_model.py
 
 Options are those with which fairseq's examples/scaling_nmt trains, and the plugin's recipe.
 """

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """The Annotated Transformer: the model, loss and rate with which its page trains.
 
-CHECKOUT=annotated-transformer vaswani check transformer_check/known/annotated.py
+CHECKOUT=annotated-transformer vaswani check examples/check/annotated.py
 """
 
 import copy

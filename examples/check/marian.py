@@ -2,7 +2,7 @@
 """Marian of Hugging Face's transformers, whose sizes and options are set to the paper's.
 
 pip install transformers
-vaswani check transformer_check/known/marian.py
+vaswani check examples/check/marian.py
 """
 
 import torch

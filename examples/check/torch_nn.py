@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """torch's nn.Transformer, with embeddings and positions as in PyTorch's tutorial on translation.
 
-vaswani check transformer_check/known/torch_nn.py
+vaswani check examples/check/torch_nn.py
 """
 
 import math

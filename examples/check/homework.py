@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001, D101, D102 (as it was handed in)
 """A Transformer as somebody might hand it in: 60 lines that train, and are not all the paper's.
 
-    vaswani check transformer_check/known/homework.py
+    vaswani check examples/check/homework.py
 
 Read it first and say what the card will say. The answers are in docs/check.md.
 """

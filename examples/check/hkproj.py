@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """hkproj/pytorch-transformer.
 
-CHECKOUT=pytorch-transformer vaswani check transformer_check/known/hkproj.py
+CHECKOUT=pytorch-transformer vaswani check examples/check/hkproj.py
 """
 
 import torch

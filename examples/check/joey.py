@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """JoeyNMT, with the options of its configs/wmt17_ende_bpe.yaml.
 
-CHECKOUT=joeynmt vaswani check transformer_check/known/joey.py
+CHECKOUT=joeynmt vaswani check examples/check/joey.py
 """
 
 from types import SimpleNamespace

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN001
 """jadore801120/attention-is-all-you-need-pytorch, with the options of its README's training.
 
-CHECKOUT=attention-is-all-you-need-pytorch vaswani check transformer_check/known/jadore801120.py
+CHECKOUT=attention-is-all-you-need-pytorch vaswani check examples/check/jadore801120.py
 """
 
 import torch
