@@ -11,7 +11,9 @@ In the order in which to read it:
     registry.py      what a check is, and the list of all checks
     card.py          the findings, one problem for each cause
     layout.py        the card as text
-    whole_model.py   checks that need only logits: leaks, order, matrices, heads, dropout
+    explain.py       the equation, correct code and our own code of a check (explanations.md)
+    whole_model.py   checks that need only logits: leaks, order, matrices, heads
+    dropout.py       5.4: dropout of the whole model
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
     wiring.py        the sub-layers of a model while it runs, and what reaches what
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
@@ -38,6 +40,7 @@ from . import (  # noqa: F401 (each adds its checks)
     arrows,
     attention,
     batch_loss,
+    dropout,
     embeddings,
     first_layer,
     masks,

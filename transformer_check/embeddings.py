@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .dropout import in_training
 from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
 from .subject import SAME, Subject, difference
-from .whole_model import in_training
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
 

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .dropout import in_training
 from .findings import Finding
 from .registry import check_of
 from .subject import SAME, AdapterError, Subject, difference, zeroed
 from .trace import Trace, traced
-from .whole_model import in_training
 
 ENCODER_LAYER, DECODER_LAYER = "encoder_layer", "decoder_layer"
 

@@ -1,0 +1,189 @@
+"""Checks of dropout in the whole model; need only ``build`` and ``logits`` (5.4)."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import torch
+
+from .findings import Finding, differs, error, not_run, passed, variant
+from .modes import training_mode
+from .registry import check_of
+from .subject import SAME, Config, Subject, difference
+from .trace import traced
+
+
+def in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, Any, Any]:
+    """Return the output in training with dropout 0.5, in evaluation, and a trace of the first.
+
+    ``arguments`` follow the model.
+    """
+    model = subject.build(dropout=0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        calm = subject.call(function, model, *arguments)
+        model.train()
+        with traced() as trace:
+            lively = subject.call(function, model, *arguments)
+    return lively.detach(), calm.detach(), trace
+
+
+@check_of(
+    "evaluation-dropout",
+    "5.4",
+    passes="Dropout is off in evaluation mode.",
+    fails="Dropout is active in evaluation mode.",
+    explains=("embedding-dropout", "sublayer-dropout"),
+)
+def evaluation_dropout(subject: Subject) -> Finding:
+    """Compare two passes in evaluation mode."""
+    model = subject.build(dropout=0.5)
+    batch = subject.source, subject.target, model
+    change = difference(subject.logits(*batch), subject.logits(*batch))
+    if change < SAME:
+        return passed()
+    return error(
+        f"two passes after eval() differ by {change:.2g} standard deviations",
+        "equal logits",
+        fix="Use nn.Dropout, or pass training=self.training to F.dropout.",
+    )
+
+
+@check_of(
+    "training-dropout",
+    "5.4",
+    passes="Dropout is active in training mode.",
+    fails="Dropout has no effect in training mode.",
+    explains=("embedding-dropout", "sublayer-dropout", "dropout-places"),
+)
+def training_dropout(subject: Subject) -> Finding:
+    """Compare two passes in training mode with dropout 0.5."""
+    model = subject.build(dropout=0.5)
+    batch = subject.source, subject.target, model
+    model.train()
+    change = difference(subject.logits(*batch), subject.logits(*batch))
+    model.eval()
+    if change > SAME:
+        return passed()
+    return differs(
+        "equal logits in two passes after train(), with config.dropout = 0.5",
+        "different logits",
+        fix="Pass config.dropout to the model's dropout modules.",
+    )
+
+
+@check_of(
+    "training-mode",
+    "5.4",
+    passes="Without dropout, training mode changes nothing.",
+    fails="Training mode changes the logits of a model without dropout.",
+)
+def training_without_dropout(subject: Subject) -> Finding:
+    """Compare training with evaluation where config.dropout is zero."""
+    with training_mode(subject):
+        change = difference(subject.output, subject.logits(subject.source, subject.target))
+    if change < SAME:
+        return passed()
+    return differs(
+        f"with config.dropout = 0, training mode changes the logits by {change:.2g} standard "
+        "deviations",
+        "no change",
+        fix="Look for a fixed dropout rate, BatchNorm, or code under 'if self.training'.",
+    )
+
+
+@check_of(
+    "dropout-rate",
+    "5.4",
+    passes="Every dropout rate is config.dropout.",
+    fails="A dropout rate is not config.dropout.",
+    explains=("training-mode", "embedding-dropout", "sublayer-dropout", "training-dropout"),
+)
+def dropout_rate(subject: Subject) -> Finding:
+    """Read the rates of every dropout of a model that is built with another rate."""
+    rate = 0.2
+    model = subject.build(dropout=rate)
+    model.train()
+    with torch.random.fork_rng(devices=[]), traced() as trace:
+        torch.manual_seed(1)
+        subject.call("logits", model, subject.source, subject.target)
+    wrong = [seen for seen in trace.rates if not abs(seen - rate) < 1e-6]
+    if not wrong:
+        return passed()
+    seen = sorted({f"{each:.3g}" for each in wrong})
+    says = ""
+    if any(math.isnan(each) for each in wrong):
+        says = "A dropout rate is NaN: it makes every number NaN in training."
+    elif abs(wrong[0] - (1 - rate)) < 1e-6:
+        says = "A dropout rate is 1 - config.dropout: it drops what it should keep."
+    elif abs(wrong[0] - rate / 2) < 1e-6:
+        says = "A dropout rate is half of config.dropout."
+    return differs(
+        f"{len(wrong)} of {len(trace.rates)} dropouts have the rate {', '.join(seen)} with "
+        f"config.dropout = {rate}",
+        f"{rate}",
+        says=says,
+        fix="Pass config.dropout to every dropout.",
+    )
+
+
+@check_of(
+    "dropout-places",
+    "5.4",
+    passes="Dropout is applied to the embeddings and to every sub-layer's output.",
+    fails="Dropout is not applied exactly once to the embeddings and to every sub-layer's output.",
+)
+def dropout_places(subject: Subject) -> Finding:
+    """Compare the shapes of the random numbers with the paper's."""
+    seen = dropout_counts(subject)
+    if not seen:
+        return not_run("no random numbers of torch were seen in training mode")
+    expected = expected_dropouts(subject.config)
+    if {place: seen[place] for place in expected} == expected and not seen["other"]:
+        return passed()
+    places = [f"{place} {n}" for place, n in seen.items() if place in expected or place == "other"]
+    return differs(
+        f"dropouts: {', '.join(places)}",
+        ", ".join(f"{place} {n}" for place, n in expected.items()),
+    )
+
+
+@check_of(
+    "extra-dropout",
+    "5.4",
+    passes="Dropout is applied nowhere else.",
+    fails="Dropout is also applied inside the sub-layers.",
+)
+def extra_dropout(subject: Subject) -> Finding:
+    """Count dropouts on attention weights and on the activations of feed-forward networks."""
+    seen = dropout_counts(subject)
+    if not seen:
+        return not_run("no random numbers of torch were seen in training mode")
+    more = [f"{place} {seen[place]}" for place in INSIDE if seen[place]]
+    if not more:
+        return passed()
+    return variant(f"dropouts: {', '.join(more)}", "none there")
+
+
+INSIDE = ("attention weights", "feed-forward activations")
+
+
+def expected_dropouts(c: Config) -> Counter[str]:
+    """Return the paper's number of dropouts: one on the embeddings, one per sub-layer."""
+    return Counter(encoder=1 + 2 * c.layers, decoder=1 + 3 * c.layers)
+
+
+def dropout_counts(subject: Subject) -> Counter[str]:
+    """Count the dropouts of a model in training, by the shapes of their random numbers."""
+    c = subject.config
+    batch, length = subject.source.shape
+    steps = subject.target.size(1)
+    _, _, trace = in_training(subject, "logits", subject.source, subject.target)
+    counts: Counter[str] = Counter()
+    rows = {batch * length: "encoder", batch * steps: "decoder"}
+    for shape in trace.draws:
+        count = torch.Size(shape).numel() // shape[-1] if shape else 0
+        kinds = {c.d_model: rows.get(count, "other"), c.d_ff: INSIDE[1]}
+        kinds |= {length: INSIDE[0], steps: INSIDE[0]}
+        counts[kinds.get(shape[-1] if shape else 0, "other")] += 1
+    return counts
