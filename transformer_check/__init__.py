@@ -16,12 +16,17 @@ In the order in which to read it:
     dropout.py       5.4: dropout of the whole model
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
     wiring.py        the sub-layers of a model while it runs, and what reaches what
+    activation.py    3.3: the activations of all feed-forward networks
+    biases.py        which matrices have a bias
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
     masks.py         which tokens each softmax attends to
     padding.py       sentences of several lengths in a batch
     scores.py        the factor of the scores, wherever it is applied
     output.py        the last norms, gradients, and the factor of the logits
     embeddings.py    3.4, 3.5: of the source and of the target
+    tables.py        learned tables of positions
+    norms.py         3.1: the norms of the whole model
+    derive.py        embeddings and first layers that the file does not define, from logits
     layer.py         a layer as a function, and the formulas that it may be
     first_layer.py   3.1: the sums and norms of the first layer of each stack
     sublayers.py     3.2, 3.3: its attention and feed-forward network
@@ -37,13 +42,16 @@ from pathlib import Path
 from typing import Any
 
 from . import (  # noqa: F401 (each adds its checks)
+    activation,
     arrows,
     attention,
     batch_loss,
+    biases,
     dropout,
     embeddings,
     first_layer,
     masks,
+    norms,
     output,
     padding,
     scores,
@@ -53,6 +61,7 @@ from . import (  # noqa: F401 (each adds its checks)
     whole_model,
 )
 from .card import Card, Result
+from .derive import derive_functions
 from .findings import Finding, error, not_run, waits_for
 from .padding import inverted_mask
 from .registry import ADAPTER, CHECKS, Check, ids, select
@@ -85,13 +94,16 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
     if inverted is not None:
         return Card(name, only(inverted, checks), (), {}, time.perf_counter() - start)
     subject.run()
+    derive_functions(subject)
     accepted = subject.accepted()
     for check_id in accepted:
         if check_id not in ids():
             raise AdapterError(f"ACCEPT names {check_id}: there is no check with this id")
     failures: dict[str, Result] = {}
     results = [Result(each, run(each, subject, failures)) for each in checks]
-    places = {function: subject.place(function) for function in SIGNATURES if subject.has(function)}
+    places = {
+        function: subject.place(function) for function in SIGNATURES if subject.defines(function)
+    }
     seconds = time.perf_counter() - start
     return Card(name, [*failures.values(), *results], accepted, places, seconds)
 
@@ -122,6 +134,8 @@ def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
         finding: Finding = each.look(subject)
     except AdapterError as problem:
         name = problem.function or "logits"
+        if subject.derived.pop(name, None):
+            return not_run(f"define {name}")
         if name not in failures:
             failures[name] = failure(name, str(problem), subject)
         return not_run(f"{name}() fails")

@@ -274,8 +274,8 @@ def order_of_target(wiring: Wiring) -> Finding:
     )
 
 
-def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Finding:
-    """Compare the first layer's scores in the model with those from the file's two functions."""
+def has_scores_of_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:
+    """Compare the first layer's scores in the model with those from two functions."""
     subject = wiring.subject
     part = wiring.part(kind, 1)
     ids = wiring.source if kind == ENCODER_ATTENTION else wiring.target
@@ -287,10 +287,18 @@ def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Fi
         subject.tensor(layer, shape, subject.model, *arguments)
     own = [event for event in trace.events if wiring.kind(event) == kind]
     events = part.events if part else ()
-    if len(own) == len(events):
-        before = [wiring.events[number] for number in events]
-        if not any(changed(old, new) for old, new in zip(before, own, strict=True)):
-            return passed()
+    if len(own) != len(events):
+        return False
+    before = [wiring.events[number] for number in events]
+    return not any(changed(old, new) for old, new in zip(before, own, strict=True))
+
+
+def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Finding:
+    """Return whether the file's two functions have the model's scores."""
+    if not (wiring.subject.defines(embedding) or wiring.subject.defines(layer)):
+        return not_run("the file defines neither of the two functions to compare")
+    if has_scores_of_model(wiring, embedding, layer, kind):
+        return passed()
     return differs(
         f"{layer}({embedding}(ids)) has other attention scores than the model's first layer",
         "the same scores",

@@ -50,8 +50,10 @@ class Problem:
 
     @property
     def status(self) -> str:
-        """The worst status of the results and their consequences."""
-        statuses = {result.finding.status for result in (*self.results, *self.consequences)}
+        """The worst status of the results; an error, if a consequence is one."""
+        statuses = {result.finding.status for result in self.results}
+        if any(result.finding.status == ERROR for result in self.consequences):
+            return ERROR
         return next(status for status in SEVERITY if status in statuses)
 
     @property

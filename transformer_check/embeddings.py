@@ -13,7 +13,8 @@ from torch import Tensor
 from .dropout import in_training
 from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
-from .subject import SAME, Subject, difference
+from .subject import SAME, AdapterError, Subject, difference
+from .tables import position_tables
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
 
@@ -147,7 +148,7 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
     if names:
         says = "The positional encodings are the paper's in another arrangement."
         return variant(names[0], expected, says=says)
-    if positions_trained(subject, function):
+    if learned(subject):
         return not_run("the positions are learned")
     seen = positions(subject, function)
     if seen.abs().max() < 1e-3:
@@ -169,26 +170,39 @@ def positions_trained(subject: Subject, function: str) -> bool:
     return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
 
 
-@check_of_embeddings(
+def learned(subject: Subject) -> list[str]:
+    """Return what of the positions is learned: names of tables, or functions of the file."""
+    tables = [name for name, _ in position_tables(subject)]
+    if tables:
+        return tables
+    functions = []
+    for function in SIDES.values():
+        try:
+            if subject.defines(function) and positions_trained(subject, function):
+                functions.append(f"{function}()")
+        except AdapterError:  # a finding of the checks that need it
+            continue
+    return functions
+
+
+@check_of(
     "learned-positions",
     "3.5",
     passes="The positional encodings are not trained.",
     fails="The positional encodings are learned.",
     explains=("sinusoids", "parameter-count"),
 )
-def fixed_positions(subject: Subject, function: str) -> Finding:
-    """Look for a gradient, which only row (E) of Table 3 has."""
-    if factor_and_rows(subject, function)[2] > 1e-2:
-        return not_run(NO_MULTIPLE)
-    trained = positions_trained(subject, function)
+def fixed_positions(subject: Subject) -> Finding:
+    """Look for tables of positions that get a gradient, which only row (E) of Table 3 has."""
+    trained = learned(subject)
     expected = subject.config.learned_positions
     if trained and expected:
         return passed("The positional encodings are learned, as CONFIG.learned_positions says.")
     if trained:
-        return variant("a trained parameter", "sinusoids")
+        return variant(f"a trained table ({', '.join(trained)})", "sinusoids")
     if expected:
         return variant(
-            "no parameter that changes them",
+            "no table that is trained",
             "a trained table, since CONFIG.learned_positions is True",
             says="The positional encodings are not learned.",
         )

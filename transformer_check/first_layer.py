@@ -15,19 +15,6 @@ from .subject import SAME, difference
 
 
 @check_of_layers(
-    "pre-norm",
-    "3.1",
-    passes="The first layer is not pre-norm.",
-    fails="The layers are pre-norm: x + Sublayer(LayerNorm(x)).",
-)
-def norm_before_sublayer(layer: Layer) -> Finding:
-    """With sub-layers that return zero, a pre-norm layer returns its input."""
-    if not is_pre_norm(layer):
-        return passed()
-    return variant("x + Sublayer(LayerNorm(x))", "LayerNorm(x + Sublayer(x))")
-
-
-@check_of_layers(
     "post-norm",
     "3.1",
     passes="The first layer computes LayerNorm(x + Sublayer(x)).",

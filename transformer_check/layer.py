@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .activation import ACTIVATIONS
 from .dropout import in_training
 from .findings import Finding
 from .registry import check_of
@@ -151,15 +152,6 @@ def is_pre_norm(layer: Layer) -> bool:
     return difference(layer.x, layer.bare(layer.x)) < SAME
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "ReLU": F.relu,
-    "GELU": F.gelu,
-    "GELU by tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "SiLU": F.silu,
-    "leaky ReLU": F.leaky_relu,
-    "tanh": torch.tanh,
-    "no activation": lambda x: x,
-}
 EXACT = 1e-5
 """A misfit of rounding alone: no other formula gives these numbers."""
 RIGHT = ""

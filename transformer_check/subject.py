@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,6 +134,7 @@ class Subject:
                 raise AdapterError(
                     f"{name} defines no function {needed}: 'vaswani check --template' has one"
                 )
+        self.derived: dict[str, Callable[..., Any]] = {}
         self.model = self.build(dropout=0.0)
         self.source, self.target = self.words(2, 7), self.words(2, 5)  # [B, S], [B, T]
         self.target[:, 0] = self.config.start
@@ -154,9 +155,13 @@ class Subject:
                 "evaluation mode that was built with config.dropout = 0"
             )
 
-    def has(self, function: str) -> bool:
-        """Whether the file defines it."""
+    def defines(self, function: str) -> bool:
+        """Return whether the file defines a function."""
         return callable(getattr(self.adapter, function, None))
+
+    def has(self, function: str) -> bool:
+        """Return whether the file defines a function, or it could be derived from logits."""
+        return self.defines(function) or function in self.derived
 
     def place(self, function: str) -> str:
         """Return a function's name with the file and line of its definition."""
@@ -182,7 +187,10 @@ class Subject:
         """What a function of the file returns."""
         has_gradients = torch.is_grad_enabled()
         try:
-            result = getattr(self.adapter, function)(*arguments)
+            call = getattr(self.adapter, function, None) or self.derived[function]
+            result = call(*arguments)
+        except AdapterError:  # of a derived function
+            raise
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)[1:]
             own = [frame for frame in frames if "/torch/" not in frame.filename]

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from .findings import DIFFERENCE, VARIANT, Finding, differs, not_run, passed
+from .findings import Finding, differs, not_run, passed
 from .first_layer import sums
 from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm
 from .scores import slope_of
@@ -208,37 +208,6 @@ def ffn_positions(layer: Layer) -> Finding:
     return differs(
         f"with attention set to zero, changing a token changes others by {float(away.max()):.2g}",
         "no change",
-    )
-
-
-@check_of_layers(
-    "activation",
-    "3.3",
-    passes="The activation of the feed-forward network is ReLU.",
-    fails="The activation of the feed-forward network is not ReLU.",
-)
-def ffn_relu(layer: Layer) -> Finding:
-    """Fit equation 2 with usual activations, wherever in the layer the network is."""
-    fit = best_fit(layer)
-    if fit.misfit == math.inf:
-        return not_run("the layer has other matrices, or no norm before or after a sum")
-    expected = "max(0, x W_1 + b_1) W_2 + b_2"
-    if fit.misfit >= 1e-3:
-        return differs(
-            f"an output {fit.misfit:.2g} standard deviations away",
-            expected,
-            says="The feed-forward network is not equation 2 with a usual activation.",
-        )
-    if fit.activation == "ReLU":
-        return passed()
-    linear = fit.activation == "no activation"
-    return Finding(
-        DIFFERENCE if linear else VARIANT,
-        fit.activation,
-        "ReLU",
-        says="The feed-forward network has no activation between its matrices."
-        if linear
-        else f"The activation of the feed-forward network is {fit.activation}.",
     )
 
 

@@ -78,6 +78,8 @@ class Trace(TorchDispatchMode):
         self.layouts = layouts or {}
         self.running: list[nn.Module] = []
         self.events: list[Event] = []
+        self.reads: list[Tensor] = []
+        """what each product over d_ff numbers per token reads: the feed-forward network's second"""
         self.draws: list[tuple[int, ...]] = []
         self.rates: list[float] = []
         self.sigmoids: list[tuple[int, ...]] = []
@@ -98,6 +100,8 @@ class Trace(TorchDispatchMode):
     ) -> Any:
         name = func.overloadpacket.__name__
         exponents = self.exponents(name, args)
+        if name in PRODUCTS and self.wide is not None:
+            self.read(name, args)
         result = func(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple) else result
         if name in RANDOM:
@@ -115,6 +119,13 @@ class Trace(TorchDispatchMode):
             numbers = first.detach().clone()
             return self.event(Event(numbers, numbers, False, self.module()), first)
         return result
+
+    def read(self, name: str, args: Any) -> None:
+        """Keep the left operand of a product that sums over d_ff numbers."""
+        operand = args[1] if name in ("addmm", "baddbmm") else args[0]
+        over = 1 if name == "convolution" else -1
+        if operand.size(over) == self.wide:
+            self.reads.append(operand.detach().clone())
 
     def exponents(self, name: str, args: Any) -> Tensor | None:
         """Return x, if the operation is exp(x) divided by its sums over one dimension."""

@@ -1,0 +1,92 @@
+"""The activations of all feed-forward networks of a model, from ``logits`` alone (3.3).
+
+The first product of a network with d_ff numbers per token is compared with what the second product
+reads.
+
+Shape letters: L length, F d_ff.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .findings import DIFFERENCE, VARIANT, Finding, differs, not_run, passed
+from .subject import Subject, difference
+from .trace import traced
+from .wiring import Wiring, check_of_wiring
+
+NO_ACTIVATION = "no activation"
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "ReLU": F.relu,
+    "GELU": F.gelu,
+    "GELU (tanh approximation)": lambda x: F.gelu(x, approximate="tanh"),
+    "SiLU": F.silu,
+    "leaky ReLU": F.leaky_relu,
+    "squared ReLU": lambda x: F.relu(x) ** 2,
+    "ELU": F.elu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    NO_ACTIVATION: lambda x: x,
+}
+
+
+def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
+    """Return the activation between two tensors of one shape, or nothing if none fits.
+
+    Args:
+        subject: a model that may add a bias [F] between them
+        before: the first product
+        after: the second product's input
+    """
+    biases = [torch.zeros(())]
+    width = subject.config.d_ff
+    biases += [p.detach() for p in subject.model.parameters() if p.shape == (width,)]
+    for bias in biases:
+        if bias.dim() and before.size(-1) != width:  # a convolution, which adds its bias itself
+            continue
+        for name, activation in ACTIVATIONS.items():
+            if difference(activation(before + bias), after) < 1e-4:
+                return name
+    return ""
+
+
+@check_of_wiring(
+    "activation",
+    "3.3",
+    passes="The activation of every feed-forward network is ReLU.",
+    fails="The activation of a feed-forward network is not ReLU.",
+)
+def activations(wiring: Wiring) -> Finding:
+    """Compare each first product with what the second product of its network reads."""
+    subject = wiring.subject
+    with traced(wiring.wide) as trace:
+        subject.logits(wiring.source, wiring.target)
+    products = [event for event in trace.events if not event.is_softmax]
+    if not products or len(products) != len(trace.reads):
+        return not_run("no two products with config.d_ff numbers per token were seen")
+    pairs = list(zip(products, trace.reads, strict=True))
+    if any(product.result.shape != read.shape for product, read in pairs):
+        return not_run("the products with config.d_ff numbers per token have different shapes")
+    names = [name_of_activation(subject, p.result, read) for p, read in pairs]
+    wrong = [p for (p, _), name in zip(pairs, names, strict=True) if name != "ReLU"]
+    if not wrong:
+        return passed()
+    modules = subject.names_of(event.module for event in wrong)
+    others = [name for name in dict.fromkeys(names) if name != "ReLU"]
+    counted = f" in {len(wrong)} of {len(names)} networks"
+    if "" in others:
+        return differs(
+            f"an unknown function of the first product{counted}", "ReLU", modules=modules
+        )
+    is_linear = NO_ACTIVATION in others
+    return Finding(
+        DIFFERENCE if is_linear else VARIANT,
+        f"{', '.join(others)}{counted}",
+        "ReLU",
+        says="A feed-forward network has no activation between its matrices."
+        if is_linear
+        else f"The activation of the feed-forward networks is {' and '.join(others)}.",
+        modules=modules,
+    )

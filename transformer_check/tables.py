@@ -1,0 +1,44 @@
+"""Learned tables of positions, from ``logits`` alone: by the rows that get a gradient (3.5).
+
+Shape letters: B batch, S source, T target, V vocabulary, D d_model.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .subject import Subject
+
+
+@lru_cache(maxsize=1)
+def position_tables(subject: Subject) -> list[tuple[str, int]]:
+    """Return the names of the tables of positions, with how many rows a sentence uses.
+
+    A table [more than L, D] gets a gradient in as many rows as the source or the target has tokens,
+    one after the other from one of the first.
+    """
+    source, target = subject.source[:1], subject.target[:1]
+    logits = subject.logits(source, target)
+    if not logits.requires_grad:
+        return []
+    named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
+    rng = torch.Generator().manual_seed(18)
+    total = (logits * torch.randn(logits.shape, generator=rng)).sum()
+    gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
+    tables = []
+    for (name, parameter), gradient in zip(named, gradients, strict=True):
+        if gradient is None or parameter.shape[-1] != subject.config.d_model:
+            continue
+        used = rows_with_gradient(gradient)
+        if used in (source.size(1), target.size(1)):
+            tables.append((name, used))
+    return tables
+
+
+def rows_with_gradient(gradient: Tensor) -> int:
+    """Return how many rows have a gradient, if they follow one another from one of the first."""
+    rows = gradient.reshape(-1, gradient.size(-1)).abs().amax(-1).nonzero().flatten().tolist()
+    few = len(rows) < gradient.numel() // gradient.size(-1)
+    is_range = bool(rows) and rows == list(range(rows[0], rows[0] + len(rows)))
+    return len(rows) if few and is_range and rows[0] <= 4 else 0
