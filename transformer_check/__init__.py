@@ -137,7 +137,7 @@ def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
         if subject.derived.pop(name, None):
             return not_run(f"define {name}")
         if name not in failures:
-            failures[name] = failure(name, str(problem), subject)
+            failures[name] = failure(name, problem)
         return not_run(f"{name}() fails")
     except Exception as problem:  # of a model that is like none of those for which it was written
         reason = f"the check {each.id} raised {type(problem).__name__}: {problem}"
@@ -145,11 +145,11 @@ def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
     return finding
 
 
-def failure(function: str, message: str, subject: Subject) -> Result:
+def failure(function: str, problem: AdapterError) -> Result:
     """Return the error of a function of the file."""
     says = f"{function}() fails."
-    finding = error(message, SIGNATURES[function], says=says, fix=f"Fix {function}() first.")
-    return Result(ADAPTER, finding)
+    expected = problem.expected or SIGNATURES[function]
+    return Result(ADAPTER, error(problem.found, expected, says=says, fix=problem.fix))
 
 
 def template_text() -> str:

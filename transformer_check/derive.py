@@ -42,8 +42,8 @@ PAIRS = (
 def derive_functions(subject: Subject) -> None:
     """Give a subject the embeddings and first layers that its file does not define.
 
-    A function is kept only if, with the other one of its side, it has the attention scores of the
-    model; an embedding without a layer, if it is a multiple of a matrix's rows plus positions.
+    A layer is kept if, with the embedding of its side, it has the attention scores of the model; an
+    embedding, if it is a multiple of a matrix's rows plus positions.
     """
     wiring = wiring_of(subject)
     if wiring.problem:
@@ -55,10 +55,12 @@ def derive_functions(subject: Subject) -> None:
         name = name_of_layer(wiring, layer) if layer in derived else ""
         if name:
             subject.derived[layer] = layer_of_module(subject, layer, name)
-        if derived and not (subject.has(layer) and fits_model(wiring, embedding, layer, kind)):
+        is_like_model = subject.has(layer) and fits_model(wiring, embedding, layer, kind)
+        if not is_like_model:
             subject.derived.pop(layer, None)
-            if not is_embedding(subject, embedding) or subject.defines(layer):
-                subject.derived.pop(embedding, None)
+        has_own_layer = subject.defines(layer) and not is_like_model
+        if embedding in derived and (has_own_layer or not is_embedding(subject, embedding)):
+            subject.derived.pop(embedding)
 
 
 def fits_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:

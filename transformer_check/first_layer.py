@@ -230,8 +230,8 @@ def dropout_before_sum(layer: Layer) -> Finding:
         return not_run("no random numbers of torch were seen in training mode")
     if change > SAME:
         return differs(
-            f"{outputs} dropouts of [L, d_model], which also change the residual connection",
+            f"{outputs} of [L, d_model], which also change the residual connection",
             f"{layer.sublayers}, on the sub-layers' outputs alone",
             says="Dropout is applied to the residual connection or to the norm's output.",
         )
-    return differs(f"{outputs} dropouts of [L, d_model]", f"{layer.sublayers}")
+    return differs(f"dropouts of [L, d_model]: {outputs}", f"{layer.sublayers}")

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from pathlib import Path
 
 from .card import Card, Problem, Result, named
 from .findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT
@@ -45,10 +46,8 @@ def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> l
     if accepted:
         counts.append(f"{accepted} accepted")
     first = "E1" if errors else "D1" if differences else ""
-    line = (
-        f"{card.name}: {', '.join(counts)}; {counted(card.count(PASSED), 'check')} passed, "
-        f"{card.count(NOT_RUN)} not run ({card.seconds:.1f} s)."
-    )
+    passed = f"{counted(card.count(PASSED), 'check')} passed, {card.count(NOT_RUN)} not run"
+    line = f"{Path(card.name).name}: {', '.join(counts)}; {passed} ({card.seconds:.1f} s)."
     return wrapped(f"{line} Fix {first} first." if first else line, "", "")
 
 

@@ -41,18 +41,24 @@ SIGNATURES = {
 
 
 class AdapterError(ValueError):
-    """The file's problem, in one sentence that names the function and what was expected.
+    """The file's problem, in a sentence that names the function and what was expected.
 
     Args:
-        message: the sentence
+        found: what the function did
         function: the one whose problem it is, if it is an optional one
+        expected: what it should have returned, if ``found`` does not say so
+        fix: a sentence that says what to change, if that is certain
     """
 
     for_users = True
 
-    def __init__(self, message: str, function: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, found: str, function: str = "", expected: str = "", fix: str = "") -> None:
+        sentence = f"{found}: expected {expected}" if expected else found
+        super().__init__(f"{sentence}. {fix}" if fix else sentence)
+        self.found = found
         self.function = function
+        self.expected = expected
+        self.fix = fix
 
 
 class NotFiniteError(AdapterError):
@@ -168,7 +174,7 @@ class Subject:
         code = getattr(inspect.unwrap(getattr(self.adapter, function)), "__code__", None)
         if code is None:
             return f"{function}()"
-        return f"{function}(), {Path(code.co_filename).name}:{code.co_firstlineno}"
+        return f"{function}() at {Path(code.co_filename).name}:{code.co_firstlineno}"
 
     def accepted(self) -> list[str]:
         """Return the ids of the file's ``ACCEPT``: differences that are intended.
@@ -208,10 +214,11 @@ class Subject:
         if isinstance(result, tuple):
             result = result[0]
         shapes = ", ".join(map(shown, arguments))
-        expected = f"expected a tensor of floats {list(shape)} for ({shapes})"
+        expected = f"a tensor of floats {list(shape)} for ({shapes})"
         is_floats = isinstance(result, Tensor) and result.is_floating_point()
         if not is_floats or result.shape != shape:
-            raise AdapterError(f"{function} returned {shown(result)}: {expected}", function)
+            found = f"{function} returned {shown(result)}"
+            raise AdapterError(found, function, expected, fix_for_shape(result, shape))
         if result.is_inference():
             raise AdapterError(
                 f"{function} ran in torch.inference_mode(): expected none, since its tensors have "
@@ -220,9 +227,10 @@ class Subject:
             )
         if not result.isfinite().all():
             raise NotFiniteError(
-                f"{function} returned numbers that are not finite: {expected}; likely a row of a "
-                "mask hides everything, or something is divided by zero",
+                f"{function} returned numbers that are not finite",
                 function,
+                expected,
+                "A row of a mask may hide every key, or a sum that is zero divides.",
             )
         floats: Tensor = result.float()
         return floats
@@ -283,6 +291,21 @@ class Subject:
     def padded(self, ids: Tensor, pads: int) -> Tensor:
         """[B, L] → [B, L + pads]."""
         return nn.functional.pad(ids, (0, pads), value=self.config.pad)
+
+
+def fix_for_shape(result: Any, shape: tuple[int, ...]) -> str:
+    """Return what to change in a function that returned a tensor of another shape, if known."""
+    if not isinstance(result, Tensor):
+        return ""
+    if not result.is_floating_point():
+        return "Return the scores of all tokens, not the token that scores highest."
+    if result.dim() == len(shape) and (result.shape[1], result.shape[0]) == shape[:2]:
+        return "The model is sequence first: return result.transpose(0, 1)."
+    if result.numel() == torch.Size(shape).numel():
+        return f"Return result.view({', '.join(map(str, shape))})."
+    if result.shape[:-1] == torch.Size(shape[:-1]):
+        return f"The last dimension is {result.size(-1)} instead of {shape[-1]}."
+    return ""
 
 
 def restore_modes(who: str, has_gradients: bool = True) -> None:

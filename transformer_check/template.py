@@ -1,12 +1,14 @@
 # ruff: noqa: ANN001, ANN201 (a file to fill in: types would be in the way)
 """What 'vaswani check' has to know about your Transformer. This file checks the project's own.
 
-Replace the body of each function by one that calls yours, then run: vaswani check FILE.py
-The first two are needed. Remove any of the others: its checks then say "not checked".
+1. Answer the three questions below.
+2. Replace the body of build and logits by calls of your model. Run: vaswani check FILE.py
+3. Then the other functions, for more checks. Remove those that you do not need: where it can, the
+   card derives embedding, target_embedding, encoder_layer and decoder_layer from build and logits.
 
 Shape letters: B batch, S source, T target, L either, V vocabulary, D d_model, H heads.
-Ids are 0 to config.vocabulary - 1, the same for both languages; sentences are padded on the right
-with config.pad.
+Ids are 0 to config.vocabulary - 1, the same for both languages. Sentences are padded on the right
+with config.pad. The functions below get and return tensors with the batch first.
 """
 
 import torch
@@ -18,13 +20,21 @@ from vaswani_transformer.attention import causal_mask
 from vaswani_transformer.loss import label_smoothed_loss
 from vaswani_transformer.schedule import learning_rate as equation_3
 
+# Three questions about your model. The functions below use the answers.
+BATCH_FIRST = True  # False if ids are [L, B] and activations [L, B, D], as nn.Transformer's default
+ONE_CLASS = True  # False if you call an encoder, and a decoder with the encoder's output
+MAKES_MASKS = True  # False if the model is given its masks; then fill in masks()
+
 # What build is asked for. Give what is fixed in your model, such as its ids, and sizes if it has
 # but one: Config(layers=6, d_model=512, d_ff=2048, heads=8, pad=0, start=2, end=3).
 CONFIG = Config(pad=1, start=2, end=2)
 
+# Differences from the paper that you intend, for 'vaswani check --strict': ids such as "pre-norm".
+ACCEPT = []
+
 
 def build(config):
-    """A new model with these sizes: a torch.nn.Module."""
+    """Return a new model with these sizes: a torch.nn.Module."""
     sizes = {
         "layers": config.layers,
         "embed_dim": config.d_model,
@@ -45,52 +55,76 @@ def build(config):
 
 
 def logits(model, source, target):
-    """Ids [B, S] and [B, T] → what the softmax is given [B, T, V]. Make your masks here.
+    """Ids [B, S] and [B, T] → what the softmax gets: [B, T, V].
 
-    The target begins with config.start: row t of the result predicts word t + 1 of the target.
+    The target begins with config.start: row t of the result predicts token t + 1 of the target.
     """
-    return model(source, target)
+    of_source, of_target = ([], []) if MAKES_MASKS else masks(source, target)
+    source, target = swapped(source), swapped(target)
+    if ONE_CLASS:
+        result = model(source, target, *of_source, *of_target)
+    else:
+        memory = model.encoder(source, *of_source)
+        result = model.decoder(target, memory, *of_source, *of_target)
+    return swapped(result)
+
+
+def masks(source, target):
+    """Return the masks that your encoder gets, and those that your decoder gets beside them.
+
+    Here True means attend. Many models want the opposite, or 0 and -inf.
+    """
+    length = target.size(1)
+    of_source = source.ne(CONFIG.pad)[:, None, None]  # [B, 1, 1, S]
+    of_target = torch.ones(length, length, dtype=torch.bool).tril()  # [T, T]
+    return [of_source], [of_target]
+
+
+def swapped(tensor):
+    """Swap batch and length where your model has the length first."""
+    return tensor if BATCH_FIRST else tensor.transpose(0, 1)
 
 
 def embedding(model, ids):
-    """Ids [B, L] → what the encoder's first layer gets [B, L, D]: words, positions, dropout."""
-    return model.encoder.embedding(ids)
+    """Ids [B, L] → the encoder's first layer's input [B, L, D]: embeddings, positions, dropout."""
+    return swapped(model.encoder.embedding(swapped(ids)))
 
 
 def target_embedding(model, ids):
-    """The same of the decoder's first layer: ids [B, L] → [B, L, D]."""
-    return model.decoder.embedding(ids)
+    """Ids [B, L] → the decoder's first layer's input [B, L, D]."""
+    return swapped(model.decoder.embedding(swapped(ids)))
 
 
 def encoder_layer(model, x):
-    """The encoder's first layer, without padding: [B, L, D] → [B, L, D]."""
-    return model.encoder.layers[0](x, None)
+    """Run the encoder's first layer, without padding: [B, L, D] → [B, L, D]."""
+    return swapped(model.encoder.layers[0](swapped(x), None))
 
 
 def decoder_layer(model, x, memory):
-    """The decoder's first layer, without padding: [B, T, D] and [B, S, D] → [B, T, D]."""
-    return model.decoder.layers[0](x, causal_mask(x.size(1)), memory, None)
+    """Run the decoder's first layer, without padding: [B, T, D] and [B, S, D] → [B, T, D]."""
+    mask = causal_mask(x.size(1))
+    return swapped(model.decoder.layers[0](swapped(x), mask, swapped(memory), None))
 
 
 def attention(q, k, v, mask):
     """Equation 1: [B, H, T, d_k], [B, H, S, d_k], [B, H, S, d_v] → [B, H, T, d_v].
 
-    The mask is None, or True where a query may look at a key: bool [B, 1, T, S].
+    The mask is None, or True where a query may attend to a key: bool [B, 1, T, S].
     """
     return equation_1(q, k, v, mask)[0]
 
 
 def loss(logits, target):
-    """Logits [B, T, V] and the words to predict [B, T], with padding → one number."""
+    """Logits [B, T, V] and the tokens to predict [B, T], with padding → one number."""
     log_probs = torch.log_softmax(logits, dim=-1)
     total, _ = label_smoothed_loss(log_probs, target, CONFIG.label_smoothing, CONFIG.pad)
     return total / target.ne(CONFIG.pad).sum()
 
 
 def training_loss(model, source, target):
-    """The loss of a batch as your training loop computes it; the target has no start yet.
+    """Return the loss of a batch as your training loop computes it; the target has no start yet.
 
-    A row of the target is words, config.end, and padding.
+    A row of the target is tokens, config.end, and padding.
     """
     previous = target.roll(1, dims=1)
     previous[:, 0] = CONFIG.start
@@ -98,12 +132,12 @@ def training_loss(model, source, target):
 
 
 def learning_rate(step):
-    """Of the base model (d_model 512, 4,000 steps of warm-up); step 1 is the first."""
+    """Of the base model (d_model 512, 4,000 warm-up steps); step 1 is the first."""
     return equation_3(step, d_model=512, warmup_steps=4000)
 
 
 def optimizer(model):
-    """A torch.optim.Optimizer."""
+    """Return a torch.optim.Optimizer of the model's parameters."""
     return torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
 
