@@ -30,7 +30,7 @@ MAKES_MASKS = True  # False if the model is given its masks; then fill in masks(
 CONFIG = Config(pad=1, start=2, end=2)
 
 # Differences from the paper that you intend, for 'vaswani check --strict': ids such as "pre-norm".
-ACCEPT = []
+ACCEPT: list[str] = []
 
 
 def build(config):

@@ -22,10 +22,8 @@ def source_of(file: str) -> str:
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
         text = "\n".join("".join(cell["source"]) for cell in cells)
     elif file.endswith(".md"):
-        blocks = re.findall(
-            r"^```\{\.python \.input\}\n%%tab pytorch\n(.*?)^```", text, re.M | re.S
-        )
-        text = "\n".join(blocks)
+        block = r"^```\{\.python \.input\}\n%%tab pytorch\n(.*?)^```"
+        text = "\n".join(re.findall(block, text, re.MULTILINE | re.DOTALL))
     return re.sub(r"^[%!].*$", "", text, flags=re.MULTILINE)
 
 

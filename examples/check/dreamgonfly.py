@@ -5,6 +5,7 @@ CHECKOUT=transformer-pytorch vaswani check examples/check/dreamgonfly.py
 """
 
 import importlib
+from typing import Any
 
 import checkout
 import torch
@@ -14,7 +15,7 @@ from utils.pad import pad_masking, subsequent_masking
 
 from transformer_check import Config
 
-models = importlib.import_module("models")  # no folder of that name elsewhere
+models: Any = importlib.import_module("models")
 CONFIG = Config(pad=0, start=2, end=3)
 # newer torch takes no mask of uint8, and divides integers to floats
 models.subsequent_masking = lambda ids: subsequent_masking(ids).bool()

@@ -29,8 +29,7 @@ DECODING = definitions(
     "utils/decoding_utils.py",
     only=("greedy_decoding",),
     torch=torch,
-    get_masks_and_count_tokens_trg=MASKS.get_masks_and_count_tokens_trg,
-    **TOKENS,
+    **{"get_masks_and_count_tokens_trg": MASKS.get_masks_and_count_tokens_trg, **TOKENS},
 )
 
 
