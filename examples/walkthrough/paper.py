@@ -1004,9 +1004,9 @@ class Planted(Transformer):
 
 
 for model_class in (Transformer, Planted):
-    wrong = card_of(model_class).titles("differs", "error")
-    print(f"{model_class.__name__}: {'; '.join(wrong) or 'nothing differs'}")
-assert card_of(Transformer).titles("differs", "error") == []
+    wrong = [problem.sentence for problem in card_of(model_class).problems]
+    print(f"{model_class.__name__}: {' '.join(wrong) or 'nothing differs'}")
+assert not card_of(Transformer).problems
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -1026,7 +1026,7 @@ assert card_of(Transformer).titles("differs", "error") == []
 #
 # card = card_of(Planted)
 # print(card.text())
-# assert len(card.titles("differs", "error")) > 0
+# assert card.problems
 # ```
 #
 # </details>
