@@ -10,6 +10,21 @@ from .registry import NOT_COVERED
 from .subject import SIGNATURES
 
 WIDTH = 100
+SECTIONS = {
+    "file": "The functions of the file",
+    "3.1": "Encoder and decoder stacks",
+    "3.2.1": "Scaled dot-product attention",
+    "3.2.2": "Multi-head attention",
+    "3.2.3": "Applications of attention",
+    "3.3": "Position-wise feed-forward networks",
+    "3.4": "Embeddings and softmax",
+    "3.5": "Positional encoding",
+    "5.1": "Batching",
+    "5.3": "Optimizer",
+    "5.4": "Regularization and loss",
+    "6.1": "Beam search",
+    "Table 3": "Size",
+}
 LABEL = 17
 """columns for the labels of the paragraphs below the problems"""
 
@@ -147,11 +162,19 @@ def wrapped(text: str, first: str, others: str) -> list[str]:
 
 
 def every_check(card: Card) -> list[str]:
-    """Return one line for each check, in the order of the paper."""
+    """Return one line for each check, by section; sides with the same result share a line."""
     lines = []
+    sides: dict[tuple[str, str, str, str], list[str]] = {}
     for result in card.results:
         check, finding = result
-        text = finding.reason if finding.status == NOT_RUN else result.sentence
-        head = f"{check.section:<8}{finding.status:<11}{named(result):<34} "
-        lines += wrapped(text, head, " " * 20)
+        text = f"Not run: {finding.reason}" if finding.status == NOT_RUN else result.sentence
+        key = (check.section, finding.status, text.removesuffix("."), check.id)
+        sides.setdefault(key, []).append(check.side)
+    section = ""
+    for (own_section, status, text, check_id), own in sides.items():
+        if own_section != section:
+            section = own_section
+            lines.append(f"{section}  {SECTIONS.get(section, '')}".rstrip())
+        where = f" ({' and '.join(own)})" if own[0] else ""
+        lines += wrapped(f"{text}{where}.  [{check_id}]", f"  {status:<12}", " " * 14)
     return lines

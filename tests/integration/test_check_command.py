@@ -125,6 +125,7 @@ def test_the_homeworks_card_is_the_one_of_the_page() -> None:
         "embedding-dropout",
         "label-smoothing",
         "norm-epsilon",
+        "output-bias",
         "shared-matrix",
     ]
 
