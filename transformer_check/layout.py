@@ -167,7 +167,7 @@ def every_check(card: Card) -> list[str]:
     sides: dict[tuple[str, str, str, str], list[str]] = {}
     for result in card.results:
         check, finding = result
-        text = f"Not run: {finding.reason}" if finding.status == NOT_RUN else result.sentence
+        text = finding.reason if finding.status == NOT_RUN else result.sentence
         key = (check.section, finding.status, text.removesuffix("."), check.id)
         sides.setdefault(key, []).append(check.side)
     section = ""
