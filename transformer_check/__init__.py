@@ -22,6 +22,8 @@ In the order in which to read it:
     masks.py         which tokens each softmax attends to
     padding.py       sentences of several lengths in a batch
     scores.py        the factor of the scores, wherever it is applied
+    layer_norms.py   the formula of each norm, by itself
+    sharing.py       modules and matrices that several parts share
     output.py        the last norms, gradients, and the factor of the logits
     embeddings.py    3.4, 3.5: of the source and of the target
     tables.py        learned tables of positions
@@ -50,12 +52,14 @@ from . import (  # noqa: F401 (each adds its checks)
     dropout,
     embeddings,
     first_layer,
+    layer_norms,
     masks,
     norms,
     output,
     padding,
     scores,
     searching,
+    sharing,
     sublayers,
     training,
     whole_model,

@@ -5,14 +5,16 @@ Shape letters: B batch, L length, V vocabulary, D d_model.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .dropout import in_training
-from .findings import Finding, differs, not_run, passed, variant
+from .findings import Finding, differs, error, not_run, passed, variant
 from .registry import check_of
+from .sinusoids import PAPER, Formula, formula_of
 from .subject import SAME, AdapterError, Subject, difference
 from .tables import position_tables
 
@@ -78,50 +80,64 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
     factor, _, misfit = factor_and_rows(subject, function)
     expected = subject.config.d_model**0.5
     if misfit >= 1e-2:
+        says, fix = why_no_multiple(subject, function)
         return differs(
             "no multiple of the rows of any embedding matrix",
             f"factor {expected:.3f}",
-            says="The first layer's input is not a multiple of the embeddings plus positions.",
+            says=says,
+            fix=fix,
+            explains=(
+                "stray-activation",
+                f"adapter-{'encoder' if function == 'embedding' else 'decoder'}",
+            ),
         )
     if abs(factor / expected - 1) < 1e-3:
         return passed()
+    names = {
+        expected**2: "Embeddings are multiplied by d_model instead of √d_model.",
+        1 / expected: "Embeddings are divided by √d_model instead of multiplied.",
+    }
+    near = [says for value, says in names.items() if abs(factor / value - 1) < 1e-3]
     return differs(
         f"factor {factor:.3f}",
         f"{expected:.3f}",
+        says=near[0] if near else "",
         fix="Multiply by math.sqrt(d_model), and initialise the matrix with std d_model**-0.5.",
     )
 
 
-PAPERS = "sines and cosines in turn"
-
-
-def layouts(length: int, width: int) -> dict[str, Tensor]:
-    """Sinusoids [length, width] as the paper and others write them, by what is different."""
-    even = torch.arange(width // 2, dtype=torch.float64)
-    tables = {}
-    for first in (0, 1, 2):
-        since = f", from position {first}" if first else ""
-        positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
-        for intervals, note in ((width / 2, ""), (width / 2 - 1, ", d/2 - 1 intervals")):
-            angles = positions / 10000 ** (even / intervals)
-            pair = [angles.sin(), angles.cos()]
-            tables[f"sines, then cosines{note}{since}"] = torch.cat(pair, dim=-1)
-            tables[f"{PAPERS}{note}{since}"] = torch.stack(pair, -1).flatten(1)
-    return tables
+def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
+    """Return the sentence and the fix for an input that is no sum of rows and positions."""
+    x = embedded(subject, function, subject.source).detach()  # [B, L, D]
+    fix = "The first layer's input is dropout(embedding * sqrt(d_model) + positions)."
+    variances = x.var(-1, unbiased=False)
+    if float(x.mean(-1).abs().max()) < 1e-2 and float((variances - 1).abs().max()) < 2e-2:
+        return "A norm stands between the embeddings and the first layer.", fix
+    if float(x.min()) >= 0:
+        return "A ReLU stands between the embeddings and the first layer.", fix
+    types, width = subject.config.vocabulary, subject.config.d_model
+    for matrix in subject.model.parameters():
+        if matrix.shape != (types, width):
+            continue
+        rows = matrix.detach()[subject.source]
+        crossed = x[0] * rows[1] - x[1] * rows[0]
+        if float(crossed.abs().max()) < 1e-3 * float((x[0] * rows[1]).abs().max()):
+            says = "Positional encodings are multiplied with the embeddings instead of added."
+            return says, fix
+    return "The first layer's input is not a multiple of the embeddings plus positions.", fix
 
 
 def positions(subject: Subject, function: str) -> Tensor:
-    """What is left of the embedding once the words are taken out of it [L, D]."""
+    """Return what is left of the embedding without the tokens' rows [L, D]."""
     factor, matrix, _ = factor_and_rows(subject, function)
-    ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
+    ids = subject.words(1, min(64, subject.config.max_length - 1), seed=3)
     return (embedded(subject, function, ids).detach() - factor * matrix[ids])[0]
 
 
-def layouts_of(subject: Subject, function: str) -> list[str]:
-    """The known sinusoids that the positions are."""
-    seen = positions(subject, function)
-    tables = layouts(*seen.shape)
-    return [name for name in tables if float((tables[name] - seen).abs().max()) < 1e-3]
+@lru_cache(maxsize=4)
+def formula_of_positions(subject: Subject, function: str) -> Formula | None:
+    """Return the formula of the positions of one side; one for all checks."""
+    return formula_of(positions(subject, function))
 
 
 @check_of_embeddings(
@@ -136,25 +152,39 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         return not_run(NO_MULTIPLE)
     if subject.config.learned_positions:
         return not_run("CONFIG.learned_positions is True")
-    names = layouts_of(subject, function)
-    if PAPERS in names:
-        return passed()
-    expected = "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0"
-    if names and function == "target_embedding" and subject.has("embedding"):
-        of_source = layouts_of(subject, "embedding")
-        if of_source != names:
-            says = "Source and target have different positional encodings."
-            return differs(names[0], of_source[0] if of_source else expected, says=says)
-    if names:
-        says = "The positional encodings are the paper's in another arrangement."
-        return variant(names[0], expected, says=says)
-    if learned(subject):
-        return not_run("the positions are learned")
     seen = positions(subject, function)
+    expected = "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0"
     if seen.abs().max() < 1e-3:
-        return differs("zeros", expected, says="The embeddings have no positional encodings.")
-    away = float((layouts(*seen.shape)[PAPERS] - seen).abs().max())
-    return differs(f"values up to {away:.2g} away", expected)
+        says = "The embeddings have no positional encodings."
+        return error("zeros", expected, says=says, explains=("source-order", "target-order"))
+    formula = formula_of_positions(subject, function)
+    if formula == PAPER:
+        return passed()
+    if formula is None:
+        if learned(subject):
+            return not_run("the positions are learned")
+        return differs(
+            f"values from {float(seen.min()):.3g} to {float(seen.max()):.3g}",
+            expected,
+            says="The positional encodings are no sinusoids of the position.",
+        )
+    found = "; ".join(formula.differences)
+    if function == "target_embedding" and subject.has("embedding"):
+        of_source = formula_of_positions(subject, "embedding")
+        if of_source is not None and of_source != formula:
+            says = f"Source and target have different positional encodings: of the target, {found}."
+            return differs(found, expected, says=says, fix=formula.fix)
+    find = variant if formula.is_variant else differs
+    explains = (
+        "target-padding",
+        "source-padding",
+        "batch-independence",
+        "source-order",
+        "target-order",
+    )
+    return find(
+        found, expected, says=f"In the sinusoids, {found}.", fix=formula.fix, explains=explains
+    )
 
 
 def positions_trained(subject: Subject, function: str) -> bool:

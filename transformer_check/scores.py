@@ -127,6 +127,8 @@ class Scales(TorchDispatchMode):
         first = result[0] if isinstance(result, tuple) else result
         if name in SOFTMAX:
             self.weights[place(first)] = 1.0
+        elif name in ACTIVATIONS and self.activation(args[0]) == "norm":
+            self.activations[place(first)] = "norm"  # a norm that is kept from being zero
         elif name in ACTIVATIONS or name in NORMS:
             self.activations[place(first)] = ACTIVATIONS.get(name, "norm")
         elif name in TIMES and isinstance(args[0], Tensor):
@@ -281,6 +283,7 @@ STRAYS = {
     passes="Queries, keys, values and sub-layers' outputs are linear: no activation changes them.",
     fails="An activation is applied where the paper has none.",
     explains=(
+        "equation-1-softmax",
         "attention-inputs",
         "final-norm",
         "output-scale",

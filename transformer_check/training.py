@@ -3,14 +3,19 @@
 Shape letters: B batch, S source, T target, V vocabulary.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .findings import DIFFERENCE, VARIANT, Finding, differs, error, not_run, passed, waits_for
+from .optimizers import EXPECTED, algorithm_of
 from .registry import check_of
 from .subject import AdapterError, Subject, shown
+
+Schedule = Callable[[float], float]
 
 # ---- 5.3 Optimizer -------------------------------------------------------------------------------
 
@@ -33,7 +38,7 @@ def equation_3(step: int) -> float:
 def rate(subject: Subject) -> Finding:
     """Compare at the first step, around the peak, and far behind it."""
     seen = {}
-    for step in (1, 2000, 3999, 4000, 4001, 100_000):
+    for step in (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000):
         value = subject.call("learning_rate", step)
         if not isinstance(value, (int, float)):
             raise AdapterError(
@@ -44,20 +49,85 @@ def rate(subject: Subject) -> Finding:
     wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
     if not wrong:
         return passed()
-    factors = {n: seen[n] / expected[n] for n in seen}
-    says = ""
-    if len(set(seen.values())) == 1:
-        says = f"The learning rate is constant ({next(iter(seen.values())):g})."
-    elif max(factors.values()) - min(factors.values()) < 1e-6:
-        says = f"The learning rate is {factors[1]:.4g} times equation 3."
-    elif all(abs(seen[n] / equation_3(n - 1) - 1) < 1e-6 for n in wrong if n > 1):
-        says = "The learning rate is that of the step before."
+    says = named_rate(seen)
     n = wrong[0]
     return differs(
         f"{seen[n]:.4g} at step {n:,}, wrong at {len(wrong)} of {len(seen)} steps",
         f"{expected[n]:.4g} (d_model 512, 4,000 warm-up steps; steps count from 1)",
         says=says,
     )
+
+
+def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Schedule:
+    """Return equation 3 with other numbers; it is continuous at the end of warm-up."""
+
+    def rate_of_step(step: float) -> float:
+        peak = width**-0.5 * warmup**-0.5
+        return peak * min(step / warmup, (warmup / step) ** decay)
+
+    return rate_of_step
+
+
+def late(by: int) -> Schedule:
+    """Return equation 3 of another step."""
+    return lambda step: schedule()(max(step + by, 1))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "has the larger of the two terms: max() in place of min()": lambda n: (
+        512**-0.5 * max(n**-0.5, n * 4000**-1.5)
+    ),
+    "has no warm-up": lambda n: 512**-0.5 * n**-0.5,
+    "never decreases after warm-up": lambda n: schedule()(min(n, 4000)),
+    "only increases": lambda n: 512**-0.5 * n * 4000**-1.5,
+    "is that of the step before": late(-1),
+    "is that of the step after": late(1),
+    "decreases with 1/step after warm-up": schedule(decay=1.0),
+    "decreases with 1/step² after warm-up": schedule(decay=2.0),
+    "has the exponent -1 in place of -1.5 for warm-up": lambda n: (
+        512**-0.5 * min(n**-0.5, n * 4000**-1.0)
+    ),
+}
+WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
+
+
+def named_rate(seen: dict[int, float]) -> str:
+    """Return the sentence for a usual mistake in the learning rate; empty if it is none."""
+    if len(set(seen.values())) == 1:
+        return f"The learning rate is constant ({next(iter(seen.values())):g})."
+    factor = ratio_to(schedule(), seen)
+    if factor is not None:
+        return f"The learning rate is {factor_in_words(factor)} equation 3."
+    others = dict(SCHEDULES)
+    for warmup in WARMUPS:
+        others[f"has {warmup:,} warm-up steps"] = schedule(warmup=warmup)
+    for says, expected in others.items():
+        factor = ratio_to(expected, seen)
+        if factor is None:
+            continue
+        times = "" if abs(factor - 1) < 1e-4 else f", and is {factor:.4g} times too large"
+        return f"The learning rate {says}{times}."
+    after = [(step, value) for step, value in seen.items() if step >= 4000]
+    slopes = [(b - a) / (n - m) for (m, a), (n, b) in pairwise(after)]
+    if max(slopes) - min(slopes) < 1e-2 * abs(min(slopes)):
+        return "The learning rate decreases linearly after warm-up."
+    if after[-1][1] <= 0:
+        return "The learning rate decreases to 0: its decay is not the inverse square root."
+    return ""
+
+
+def ratio_to(expected: Schedule, seen: dict[int, float]) -> float | None:
+    """Return by what a schedule is multiplied at each step; None if that differs."""
+    ratios = [value / expected(step) for step, value in seen.items()]
+    is_one = max(ratios) - min(ratios) < 1e-4 * abs(max(ratios))
+    return ratios[0] if is_one else None
+
+
+def factor_in_words(factor: float) -> str:
+    """Name the factor of a schedule."""
+    names = {512**0.5: "√d_model =", 512.0: "d_model =", 512**-0.5: "1/√d_model ="}
+    near = [name for value, name in names.items() if abs(factor / value - 1) < 1e-3]
+    return f"{near[0] if near else ''} {factor:.4g} times".strip()
 
 
 def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
@@ -78,28 +148,48 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     needs=("optimizer",),
 )
 def adam(subject: Subject) -> Finding:
-    """Compare the options of each of the optimizer's groups."""
+    """Compare the optimizer's updates with Adam's, and the options of each of its groups."""
     optimizer = optimizer_of(subject)
-    expected: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
-    name = type(optimizer).__name__
-    for number, group in enumerate(optimizer.param_groups, start=1):
-        seen = {key: group.get(key, "none") for key in expected}
-        if "betas" in group:
-            seen["betas"] = tuple(group["betas"])
-        if seen == expected and "Adam" in name:
-            continue
-        where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
-        if "Adam" not in name:
-            return differs(f"{name}{where}", "Adam", says=f"The optimizer is {name}, not Adam.")
-        wrong = [key for key in expected if seen[key] != expected[key]]
-        is_default = wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999)
-        is_default = is_default and seen["eps"] == 1e-8
+    algorithm = algorithm_of(optimizer)
+    if algorithm != "Adam":
         return differs(
-            ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
-            ", ".join(f"{key}={expected[key]}" for key in wrong),
-            says="Adam has PyTorch's default betas and eps." if is_default else "",
+            f"the updates of {algorithm}",
+            "the updates of Adam",
+            says=ALGORITHMS.get(algorithm, f"The optimizer is {algorithm}, not Adam."),
+            fix="Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9).",
         )
+    for number, group in enumerate(optimizer.param_groups, start=1):
+        seen = {key: group.get(key, value) for key, value in EXPECTED.items()}
+        seen["betas"] = tuple(seen["betas"])
+        wrong = [key for key, value in EXPECTED.items() if seen[key] != value]
+        if wrong:
+            where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
+            return differs(
+                ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
+                ", ".join(f"{key}={EXPECTED[key]}" for key in wrong),
+                says=named_options(seen, wrong),
+            )
     return passed()
+
+
+ALGORITHMS = {
+    "Adam with amsgrad": "Adam has amsgrad=True.",
+    "Adam with maximize": "Adam has maximize=True: it makes the loss larger.",
+    "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
+    "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
+    "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
+}
+
+
+def named_options(seen: dict[str, Any], wrong: list[str]) -> str:
+    """Return the sentence for Adam's options, if they are a usual mistake."""
+    if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
+        return "Adam has PyTorch's default betas and eps."
+    if wrong == ["weight_decay"]:
+        return f"Adam has a weight decay of {seen['weight_decay']}."
+    if wrong == ["betas"] and seen["betas"] == (0.98, 0.9):
+        return "Adam's betas are swapped."
+    return ""
 
 
 @check_of(
@@ -160,7 +250,17 @@ class LossOfLogits:
         self.left_out = int((multiples.abs() < 1e-6 * multiples.abs().max()).sum())
         self.multiple = float(multiples.mean())
         self.misfit = float((change - multiples[:, None] * by).norm() / change.norm())
+        self.has_softmax_twice = self.is_like_softmax_twice(first, gradient)
         self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
+
+    def is_like_softmax_twice(self, logits: Tensor, gradient: Tensor) -> bool:
+        """Return whether a gradient is that of a cross entropy of probabilities."""
+        logits = logits.clone().requires_grad_()
+        log_p = logits.softmax(-1).log_softmax(-1)
+        loss = -log_p.gather(-1, self.target[..., None])[self.real].sum()
+        expected = torch.autograd.grad(loss, logits)[0][self.real].flatten()
+        seen = gradient[self.real].flatten()
+        return bool(torch.cosine_similarity(seen, expected, dim=0) > 0.95)
 
     def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
         """Of the loss, with respect to the logits [B, T, V]."""
@@ -197,7 +297,9 @@ def smoothed(subject: Subject) -> Finding:
         return differs(
             "a gradient that is no multiple of softmax minus a distribution",
             "the gradient of a cross entropy",
-            says="The loss is not a cross entropy of the softmax.",
+            says="The loss applies the softmax twice: its input is logits, not probabilities."
+            if loss.has_softmax_twice
+            else "The loss is not a cross entropy of the softmax.",
         )
     types = subject.config.vocabulary
     classes = loss.target[loss.real].unsqueeze(-1)
@@ -224,6 +326,8 @@ def smoothed(subject: Subject) -> Finding:
     on_others = float(
         distribution.scatter(1, classes, 0.0).sum() / (len(distribution) * (types - 1))
     )
+    if not says and abs(on_target + on_others * (types - 1) - 1) < 1e-3:
+        says = f"The loss has label smoothing {round(1 - on_target, 2):g}."
     return Finding(
         VARIANT if near else DIFFERENCE,
         f"target probability {on_target:.4f}, {on_others:.5f} for each other token",

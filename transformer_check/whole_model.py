@@ -75,7 +75,7 @@ def uses_source(subject: Subject) -> Finding:
     "5.1",
     passes="A sentence's logits do not depend on the rest of the batch.",
     fails="A sentence's logits depend on the rest of the batch.",
-    explains=("target-order", "embedding-scale", "sinusoids", "permutation"),
+    explains=("target-order", "source-order", "embedding-scale", "sinusoids", "permutation"),
 )
 def batch_independence(subject: Subject) -> Finding:
     """Compare a sentence alone with the same sentence as the last of a batch."""

@@ -1,0 +1,253 @@
+"""Checks of the modules that are norms, each by itself (3.1): mean and variance of each token.
+
+Shape letters: B batch, L length, D d_model.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .findings import Finding, differs, not_run, passed, variant
+from .registry import check_of
+from .subject import Subject
+
+CLOSE = 5e-3
+"""largest difference from a formula, in standard deviations"""
+
+
+class Norm(NamedTuple):
+    """A module that may be a norm, and the shape of what it gets in a batch."""
+
+    name: str
+    module: nn.Module
+    shape: torch.Size
+    batch: int
+    """dimension of the sentences"""
+    length: int
+    """dimension of the positions"""
+
+
+def is_candidate(name: str, module: nn.Module, width: int) -> bool:
+    """Return whether a module has a norm's parameters, or its name."""
+    parameters = list(module.parameters())
+    vectors = [p for p in parameters if p.numel() == width and p.dim() > 0]
+    if len(vectors) < len(parameters):
+        return False
+    if isinstance(module, (nn.Dropout, nn.Identity)):
+        return False
+    if parameters:
+        return len(parameters) <= 2 and not list(module.children())
+    return "norm" in type(module).__name__.lower()
+
+
+class Norms:
+    """The norms of a subject's model, in the order in which they are called."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.found: dict[nn.Module, Norm] = {}
+        names = {module: name for name, module in subject.model.named_modules()}
+        handles = []
+        for module, name in names.items():
+            if is_candidate(name, module, subject.config.d_model):
+                hook = self.hook(name)
+                handles.append(module.register_forward_hook(hook))
+        try:
+            subject.logits(subject.source, subject.target)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        """Return a hook that keeps a module whose result has its input's shape."""
+
+        def keep(module: nn.Module, inputs: Any, result: Any) -> None:
+            x = inputs[0] if inputs else None
+            if not isinstance(x, Tensor) or not isinstance(result, Tensor):
+                return
+            width = self.subject.config.d_model
+            if x.shape != result.shape or x.dim() != 3 or x.size(-1) != width:
+                return
+            sentences = self.subject.source.size(0)
+            batch = 0 if x.size(0) == sentences else 1
+            self.found.setdefault(module, Norm(name, module, x.shape, batch, 1 - batch))
+
+        return keep
+
+
+@lru_cache(maxsize=1)
+def norms_of(subject: Subject) -> Norms:
+    """Return the subject's; one for all checks."""
+    return Norms(subject)
+
+
+def standardised(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return numbers of mean 0 and variance 1 over some dimensions."""
+    centred = x - x.mean(dims, keepdim=True)
+    return centred / centred.pow(2).mean(dims, keepdim=True).sqrt()
+
+
+def formulas(x: Tensor, norm: Norm) -> dict[str, Tensor]:
+    """Return what norms give for x, by the sentence of the mistake; the right one has none."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = x.var(-1, unbiased=False, keepdim=True)
+    root = x.pow(2).mean(-1, keepdim=True).sqrt()
+    width = x.size(-1)
+    batch, length = norm.batch, norm.length
+    return {
+        "": standardised(x, (-1,)),
+        "sample": centred / x.std(-1, keepdim=True),  # norm-variance says so
+        "it is RMSNorm: it does not subtract the mean": x / root,
+        "it does not subtract the mean": x / variance.sqrt(),
+        "it does not divide by the standard deviation": centred,
+        "it divides by the variance instead of the standard deviation": centred / variance,
+        "it normalises over the positions of a sentence, not per token": standardised(x, (length,)),
+        "it normalises over positions and d_model together, not per token": standardised(
+            x, (length, 2)
+        ),
+        "it normalises over the sentences of the batch, not per token": standardised(x, (batch,)),
+        "it normalises over batch and positions (BatchNorm), not per token": standardised(
+            x, (0, 1)
+        ),
+        "it normalises over the batch and d_model, not per token": standardised(x, (batch, 2)),
+        "it normalises over the whole batch at once, not per token": standardised(x, (0, 1, 2)),
+        "it scales each token to unit length": x / x.norm(dim=-1, keepdim=True),
+        "it scales each token to unit length after subtracting the mean": centred
+        / centred.norm(dim=-1, keepdim=True),
+        "it scales each token to length √d_model": x / root * (width / width),
+        "it does nothing": x,
+    }
+
+
+def plain_copy(module: nn.Module) -> nn.Module:
+    """Copy a norm, with gains of one and biases of zero."""
+    copied = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            is_gain = abs(float(parameter.mean()) - 1) < 0.5
+            parameter.fill_(1.0 if is_gain else 0.0)
+    return copied
+
+
+def mistake_of(norm: Norm) -> str:
+    """Return how a norm differs from LayerNorm; empty if it does not."""
+    rng = torch.Generator().manual_seed(18)
+    scale = 50 + 50 * torch.rand((*norm.shape[:2], 1), generator=rng)
+    x = scale * (1 + torch.randn(norm.shape, generator=rng))
+    if isinstance(norm.module, nn.modules.batchnorm._BatchNorm):
+        return "it is BatchNorm: it normalises over the batch, not per token"
+    with torch.no_grad():
+        result = plain_copy(norm.module)(x.clone())
+    for name, expected in formulas(x, norm).items():
+        if float((result - expected).abs().max()) < CLOSE * float(expected.std()):
+            return "" if name == "sample" else name
+    return "it is another function than LayerNorm"
+
+
+def uses(norm: Norm) -> tuple[bool, bool]:
+    """Return whether a norm has a gain and a bias that change its result."""
+    rng = torch.Generator().manual_seed(19)
+    x = torch.randn(norm.shape, generator=rng)
+    has_gain = False
+    has_bias = False
+    module = plain_copy(norm.module)
+    with torch.no_grad():
+        before = module(x.clone())
+        for parameter in module.parameters():
+            old = parameter.clone()
+            parameter.add_(1.0)
+            change = module(x.clone()) - before
+            parameter.copy_(old)
+            if float(change.abs().max()) < 1e-6:
+                continue
+            if float(change.std()) < 1e-3:
+                has_bias = True
+            else:
+                has_gain = True
+    return has_gain, has_bias
+
+
+BREAKS = (
+    "norm-variance",
+    "norm-epsilon",
+    "pre-norm",
+    "post-norm",
+    "residual-sums",
+    "final-norm",
+    "gradients",
+    "output-scale",
+    "batch-independence",
+    "source-padding",
+    "target-padding",
+    "causal-mask",
+    "training-mode",
+    "feed-forward-place",
+    "activation",
+    "permutation",
+    "position-wise",
+    "head-concatenation",
+    "attention-inputs",
+    "self-attention-inputs",
+    "sublayer-dropout",
+    "parameter-count",
+    "adapter-encoder",
+    "adapter-decoder",
+    "embedding-scale",
+    "source-order",
+    "target-order",
+    "encoder-output",
+    "residual-connections",
+    "source-visible",
+    "evaluation-dropout",
+    "training-dropout",
+    "decoder-input",
+    "sublayer-output-used",
+    "beam-search",
+)
+
+
+@check_of(
+    "layer-norm",
+    "3.1",
+    passes="Every norm is a LayerNorm of each token, with a gain and a bias.",
+    fails="A norm is not LayerNorm.",
+    explains=BREAKS,
+)
+def layer_norms(subject: Subject) -> Finding:
+    """Give each norm tokens of several means and variances, and compare with formulas."""
+    found = list(norms_of(subject).found.values())
+    if not found:
+        return not_run("no module with a norm's parameters or name was called")
+    mistakes = {norm.name: mistake_of(norm) for norm in found}
+    wrong = {name: mistake for name, mistake in mistakes.items() if mistake}
+    expected = "(x - mean) / √(variance + ε) of each token"
+    if wrong:
+        first = next(iter(wrong.values()))
+        return differs(
+            f"{len(wrong)} of {len(found)} norms: {first}",
+            expected,
+            says=f"A norm is not LayerNorm: {first}.",
+            fix="Use nn.LayerNorm(d_model).",
+            modules=tuple(wrong),
+        )
+    without: dict[str, list[str]] = {}
+    for norm in found:
+        has_gain, has_bias = uses(norm)
+        parts = [part for part, has in (("gain", has_gain), ("bias", has_bias)) if not has]
+        if parts:
+            without.setdefault(" and no ".join(parts), []).append(norm.name)
+    if not without:
+        return passed()
+    part, names = next(iter(without.items()))
+    find = variant if part == "bias" else differs
+    return find(
+        f"no {part} in {len(names)} of {len(found)} norms",
+        "a gain and a bias",
+        says=f"A LayerNorm has no {part}.",
+        modules=tuple(names),
+        explains=("parameter-count", "gradients", "final-norm"),
+    )

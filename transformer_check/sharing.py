@@ -1,0 +1,207 @@
+"""Checks of modules and matrices that several parts of a model share, by its module tree.
+
+Shape letters: B batch, S source, T target, V vocabulary, D d_model.
+"""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .findings import Finding, differs, passed
+from .registry import check_of
+from .subject import Subject
+
+
+def shared_modules(model: nn.Module) -> list[list[str]]:
+    """Return the names of each module that has several; parts of a shared module are left out."""
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if name and any(True for _ in module.parameters()):
+            names.setdefault(module, []).append(name)
+    groups = [own for own in names.values() if len(own) > 1]
+    within = {name for own in groups for name in own[1:]}
+    return [own for own in groups if not any(is_in(own[1], other) for other in within)]
+
+
+def is_in(name: str, parent: str) -> bool:
+    """Return whether a module is a part of another one."""
+    return name.startswith(f"{parent}.")
+
+
+def shared_parameters(subject: Subject) -> list[list[str]]:
+    """Return the names of each parameter that has several, but for matrices of the vocabulary."""
+    names: dict[Tensor, list[str]] = {}
+    for name, parameter in subject.model.named_parameters(remove_duplicate=False):
+        if subject.config.vocabulary not in parameter.shape:
+            names.setdefault(parameter, []).append(name)
+    return [own for own in names.values() if len(own) > 1]
+
+
+def calls_of_modules(subject: Subject) -> Counter[str]:
+    """Count how often modules with parameters get a whole sentence in one run of the model."""
+    calls: Counter[str] = Counter()
+    config = subject.config
+    sizes = {subject.source[:1].numel() * config.d_model}
+    sizes.add(subject.target[:1].numel() * config.d_model)
+    handles = []
+    for name, module in subject.model.named_modules():
+        own = [p for p in module.parameters() if config.vocabulary not in p.shape]
+        if not name or not own or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            continue
+
+        def count(_: nn.Module, inputs: Any, name: str = name) -> None:
+            x = inputs[0] if inputs else None
+            if isinstance(x, Tensor) and x.is_floating_point() and x.numel() in sizes:
+                calls[name] += 1
+
+        handles.append(module.register_forward_pre_hook(count))
+    try:
+        subject.logits(subject.source[:1], subject.target[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def called_again(subject: Subject) -> list[str]:
+    """Return the outermost modules that one run calls several times."""
+    calls = calls_of_modules(subject)
+    names = [name for name, count in calls.items() if count > 1]
+    return [name for name in names if not any(is_in(name, other) for other in names)]
+
+
+BREAKS = (
+    "parameter-count",
+    "gradients",
+    "final-norm",
+    "residual-sums",
+    "head-size",
+    "feed-forward-size",
+    "shared-matrix",
+    "optimizer-parameters",
+    "heads",
+    "norm-epsilon",
+    "attention-inputs",
+    "post-norm",
+    "norm-variance",
+    "activation",
+    "feed-forward-place",
+    "self-attention-inputs",
+)
+
+
+@check_of(
+    "shared-modules",
+    "3.1",
+    passes="Every layer and sub-layer has parameters of its own.",
+    fails="Layers or sub-layers share parameters.",
+    explains=BREAKS,
+)
+def own_parameters(subject: Subject) -> Finding:
+    """Look for modules and parameters with several names, and for modules that are called again."""
+    groups = shared_modules(subject.model)
+    kind = "module"
+    if not groups:
+        groups = shared_parameters(subject)
+        kind = "parameter"
+    expected = "one use of each layer and sub-layer"
+    if groups:
+        first = groups[0]
+        more = f", and {len(groups) - 1} more" if len(groups) > 1 else ""
+        return differs(
+            f"one {kind} is {' and '.join(first[:4])}{more}",
+            expected,
+            says=f"{first[0]} and {first[1]} are one {kind}.",
+            fix="Make a new module for each layer: [layer] * n repeats one.",
+            modules=tuple(name for own in groups for name in own),
+        )
+    again = called_again(subject)
+    if again:
+        return differs(
+            f"{again[0]} is called {calls_of_modules(subject)[again[0]]} times for one sentence",
+            expected,
+            says=f"{again[0]} is used several times.",
+            modules=tuple(again),
+        )
+    return passed()
+
+
+# ---- Parameters that are not registered ----------------------------------------------------------
+
+
+def parameters_in_graph(result: Tensor) -> list[Tensor]:
+    """Return the leaf tensors with a gradient that a result is computed from."""
+    leaves = []
+    seen = set()
+    nodes: list[Any] = [result.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        nodes += [parent for parent, _ in node.next_functions]
+    return leaves
+
+
+@check_of(
+    "registered-parameters",
+    "3.1",
+    passes="Every parameter that logits() uses is one of the model's.",
+    fails="logits() uses parameters that model.parameters() does not have.",
+    explains=(*BREAKS, "training-mode", "training-dropout", "evaluation-dropout"),
+)
+def registered_parameters(subject: Subject) -> Finding:
+    """Follow the graph of the logits back to its parameters."""
+    logits = subject.logits(subject.source[:1], subject.target[:1])
+    known = {id(parameter) for parameter in subject.model.parameters()}
+    foreign = [leaf for leaf in parameters_in_graph(logits) if id(leaf) not in known]
+    if not foreign:
+        return passed()
+    count = sum(leaf.numel() for leaf in foreign)
+    return differs(
+        f"{len(foreign)} tensors with {count:,} numbers are used and not registered",
+        "all are in model.parameters()",
+        says="Layers are not registered: model.parameters() does not have theirs.",
+        fix="Keep layers in nn.ModuleList, not in a list, and tensors as nn.Parameter.",
+    )
+
+
+# ---- Matrices of the vocabulary ------------------------------------------------------------------
+
+
+def uses_of_matrices(subject: Subject) -> dict[str, set[str]]:
+    """Return what each matrix with a row for each type is used for: source, target, output."""
+    c = subject.config
+    shapes = {(c.vocabulary, c.d_model), (c.d_model, c.vocabulary)}
+    uses: dict[str, set[str]] = {}
+    logits = subject.logits(subject.source[:1], subject.target[:1])
+    if not logits.requires_grad:
+        return uses
+    used = {*subject.source[0].tolist(), *subject.target[0].tolist(), c.pad, c.start, c.end}
+    unused = sorted(set(range(c.vocabulary)) - used)[:2]
+    only_source = sorted(set(subject.source[0].tolist()) - set(subject.target[0].tolist()))
+    only_target = sorted(set(subject.target[0].tolist()) - set(subject.source[0].tolist()))
+    total = (logits[..., unused[0]] - logits[..., unused[1]]).sum()
+    for name, parameter in subject.model.named_parameters():
+        if tuple(parameter.shape) not in shapes:
+            continue
+        gradient = torch.autograd.grad(total, parameter, retain_graph=True, allow_unused=True)[0]
+        if gradient is None:
+            uses[name] = set()
+            continue
+        rows = gradient if gradient.size(0) == c.vocabulary else gradient.T
+        places = {"source": only_source, "target": only_target, "output": unused}
+        uses[name] = {use for use, ids in places.items() if ids and bool(rows[ids].any())}
+    return uses
+
+
+def is_tied_to_source(subject: Subject) -> str:
+    """Return the name of a matrix that is the source's and the output's, and not the target's."""
+    for name, uses in uses_of_matrices(subject).items():
+        if uses == {"source", "output"}:
+            return name
+    return ""
