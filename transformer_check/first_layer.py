@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .findings import Finding, differs, not_run, passed, variant, waits_for
 from .layer import Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm, norm
+from .structure import PRE_NORM, structure_of
 from .subject import SAME, difference
 
 
@@ -22,7 +23,19 @@ from .subject import SAME, difference
     explains=("residual-sums",),
 )
 def norm_after_sum(layer: Layer) -> Finding:
-    """With sub-layers that return zero, the paper's layer is the LayerNorm of its input."""
+    """Compare the layer with every structure of sums and norms, its attention set to zero."""
+    structure = structure_of(layer)
+    if structure is not None and structure.is_paper:
+        return passed()
+    if structure is not None and (structure.has_other_place or not is_post_norm(layer)):
+        if structure == PRE_NORM:
+            return not_run("the layers are pre-norm")
+        return differs(
+            structure.formula(),
+            "LayerNorm(x + Sublayer(x))",
+            says=structure.mistake(),
+            explains=("pre-norm", "final-norm", "output-scale", "feed-forward-place"),
+        )
     if is_pre_norm(layer):
         return not_run("the layers are pre-norm")
     if is_post_norm(layer):
@@ -89,6 +102,9 @@ def sums(layer: Layer) -> Finding:
     """Find beside how many times x each bias is added."""
     if not (is_post_norm(layer) or is_pre_norm(layer)):
         return waits_for("post-norm")
+    structure = structure_of(layer)
+    if structure is not None and structure.mistake() and not structure.has_other_place:
+        return differs(structure.formula(), "LayerNorm(x + Sublayer(x))", says=structure.mistake())
     seen = places_of_biases(layer)
     hidden = seen.pop(NONE, 0)
     if not seen:

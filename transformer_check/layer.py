@@ -184,27 +184,36 @@ def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tenso
     }
 
 
-def fits(layer: Layer) -> Iterable[Fit]:
-    """Equation 2 written out with the layer's own matrices, in all its variants."""
+def ffn_matrices(layer: Layer) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Return W_1 [d_ff, D], b_1 and W_2 [D, d_ff] of the layer, as they may be meant.
+
+    Matrices of nn.Linear are [out, in], others [in, out]. The list is empty where the layer has
+    other matrices.
+    """
     c = layer.subject.config
-    is_post = is_post_norm(layer)
     matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
     biases = [p.detach() for p in layer.ffn if p.dim() == 1] or [torch.zeros(c.d_ff)]
     shapes = sorted(tuple(m.shape) for m in matrices)
     if shapes != sorted([(c.d_ff, c.d_model), (c.d_model, c.d_ff)]) or len(biases) != 1:
-        return
+        return []
+    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
+    return [(one, biases[0], two), (two.T, biases[0], one.T)]
+
+
+def fits(layer: Layer) -> Iterable[Fit]:
+    """Equation 2 written out with the layer's own matrices, in all its variants."""
+    c = layer.subject.config
+    is_post = is_post_norm(layer)
     if not is_post and not is_pre_norm(layer):
         return
-    # matrices of nn.Linear are [out, in], others [in, out]
-    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
     x = layer.x
     output = layer.with_ffn(x)
     for rows in [1.0] if is_post else [1.0, 1 - 1 / c.d_model]:
         h = layer.bare(x) if is_post else norm(x) * rows**0.5
         for place, (residual, read) in places(x, h, is_post).items():
             for name, activation in ACTIVATIONS.items():
-                for first, second in ((one, two), (two.T, one.T)):
-                    total = residual + activation(read @ first.T + biases[0]) @ second.T
+                for first, bias, second in ffn_matrices(layer):
+                    total = residual + activation(read @ first.T + bias) @ second.T
                     expected = layer.bare(total) if is_post else total
                     yield Fit(difference(expected, output), name, place, rows)
 

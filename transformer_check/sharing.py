@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .findings import Finding, differs, passed
+from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
-from .subject import Subject
+from .subject import Config, Subject
+from .trace import traced
 
 
 def shared_modules(model: nn.Module) -> list[list[str]]:
@@ -205,3 +206,129 @@ def is_tied_to_source(subject: Subject) -> str:
         if uses == {"source", "output"}:
             return name
     return ""
+
+
+@check_of(
+    "shared-matrix",
+    "3.4",
+    passes="Source embedding, target embedding and output projection share one matrix.",
+    fails="Source embedding, target embedding and output projection do not share one matrix.",
+    explains=("parameter-count",),
+)
+def one_matrix(subject: Subject) -> Finding:
+    """Count the parameters with a row for each type of the vocabulary."""
+    types, width = subject.config.vocabulary, subject.config.d_model
+    shapes = {(types, width), (width, types)}
+    names = [n for n, p in subject.model.named_parameters() if tuple(p.shape) in shapes]
+    if len(names) == 1:
+        return passed()
+    if not names:
+        return not_run(f"no parameter has the shape [{types}, {width}] of CONFIG")
+    more = (len(names) - 1) * types * width
+    tied = is_tied_to_source(subject)
+    if tied:
+        return differs(
+            f"{tied} is the source embedding and the output projection",
+            "the matrix of the target embedding, which the output shares",
+            says="The output projection shares the source's matrix instead of the target's.",
+            modules=(tied.rpartition(".")[0],),
+        )
+    return variant(
+        f"{len(names)} matrices ({', '.join(names)}), {more:+,} parameters at this size",
+        "1 matrix",
+    )
+
+
+# ---- Counts --------------------------------------------------------------------------------------
+
+
+def group_of(subject: Subject, parameter: Tensor) -> str:
+    """Return what a parameter is, by its shape."""
+    c = subject.config
+    shape = tuple(size for size in parameter.shape if size > 1)
+    if c.vocabulary in shape:
+        return "embedding matrices" if len(shape) > 1 else "biases of the output layer"
+    if c.d_ff in shape:
+        return "feed-forward matrices" if len(shape) > 1 else "biases of d_ff numbers"
+    if len(shape) == 2 and shape[0] >= c.max_length and shape[1] == c.d_model:
+        return "tables of positions"
+    if subject.is_matrix(parameter):
+        return "attention matrices"
+    return "gains and biases"
+
+
+def expected_groups(c: Config) -> dict[str, int]:
+    """Return how many parameters of each group the paper's model of a size has."""
+    d_k, d_v = c.widths()
+    attention = 3 * c.layers
+    networks = 2 * c.layers
+    norms = 5 * c.layers
+    vectors = attention * (c.heads * (2 * d_k + d_v) + c.d_model) + networks * c.d_model
+    return {
+        "embedding matrices": c.vocabulary * c.d_model,
+        "biases of the output layer": 0,
+        "feed-forward matrices": networks * 2 * c.d_model * c.d_ff,
+        "biases of d_ff numbers": networks * c.d_ff,
+        "tables of positions": 2 * c.max_length * c.d_model if c.learned_positions else 0,
+        "attention matrices": attention * 2 * c.d_model * c.heads * (d_k + d_v),
+        "gains and biases": vectors + norms * 2 * c.d_model,
+    }
+
+
+USUAL = ("embedding matrices", "biases of the output layer", "gains and biases")
+"""groups in which many models differ on purpose"""
+
+
+@check_of(
+    "parameter-count",
+    "Table 3",
+    passes="The model has as many parameters as the paper's model of this size.",
+    fails="The model does not have as many parameters as the paper's model of this size.",
+)
+def parameters(subject: Subject) -> Finding:
+    """Count the parameters of each group of shapes."""
+    counts = dict.fromkeys(expected_groups(subject.config), 0)
+    for parameter in subject.model.parameters():
+        if parameter.requires_grad:
+            counts[group_of(subject, parameter)] += parameter.numel()
+    expected = expected_groups(subject.config)
+    changes = {name: counts[name] - expected[name] for name in expected}
+    wrong = {name: change for name, change in changes.items() if change}
+    if not wrong:
+        return passed()
+    find = variant if set(wrong) <= set(USUAL) else differs
+    total = sum(counts.values())
+    parts = ", ".join(f"{change:+,} in {name}" for name, change in wrong.items())
+    return find(f"{total:,} parameters: {parts}", f"{sum(expected.values()):,}")
+
+
+@check_of(
+    "layer-count",
+    "3.1",
+    passes="Encoder and decoder have N layers.",
+    fails="A stack does not have N layers.",
+    explains=("parameter-count", "gradients", "heads", "encoder-output"),
+)
+def layer_count(subject: Subject) -> Finding:
+    """Count the modules that compute the softmaxes of each kind."""
+    layers = subject.config.layers
+    source, target = subject.source[:1], subject.target[:1]
+    with traced(layouts=subject.layouts) as trace:
+        subject.logits(source, target)
+    lengths = {"encoder": source.size(1), "decoder": target.size(1)}
+    wrong = {}
+    for stack, length in lengths.items():
+        own = [e for e in trace.events if e.is_softmax]
+        modules = [e.module for e in own if tuple(e.result.shape[-2:]) == (length, length)]
+        names = subject.names_of(modules)
+        is_one_each = len(names) == len(modules)
+        if names and is_one_each and len(modules) != layers:
+            wrong[stack] = len(modules)
+    if not wrong:
+        return passed()
+    stack, count = next(iter(wrong.items()))
+    return differs(
+        f"{count} self-attentions in the {stack}",
+        f"{layers}",
+        says=f"The {stack} runs {count} layers instead of {layers}.",
+    )

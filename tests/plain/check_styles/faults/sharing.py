@@ -93,15 +93,15 @@ FAULTS = [
     ),
     Fault(
         "keys are values",
-        id="shared-modules|attention-inputs|head-size",
+        id="shared-modules|attention-inputs|head-size|gradients",
         says="w_v|value|w_k|key",
         batch_first=[("v = self.split(self.w_v(memory))", "v = self.split(self.w_k(memory))")],
         sequence_first=[('v = torch.einsum("jbm,mnd->jbnd", memory, self.value) + self.value_bias', "v = k")],
     ),
     Fault(
         "the output's matrix is the source's",
-        id="output-matrix|shared-matrices|shared-matrix",
-        says="source",
+        id="shared-matrix",
+        says="source's matrix",
         batch_first=[("self.output.weight = self.embedding.weight", "self.output.weight = self.embedding.weight\n        self.target_embedding = nn.Embedding(config.vocabulary, config.d_model)\n        nn.init.normal_(self.target_embedding.weight, std=config.d_model**-0.5)"),
                      ("def embed_target(self, ids):\n        x = self.embedding(ids)", "def embed_target(self, ids):\n        x = self.target_embedding(ids)")],
         multihead=[("return model\n\n\ndef causal", "model['decoder'].generator.weight = model['encoder'].embeddings.words.weight\n    return model\n\n\ndef causal")],
@@ -118,7 +118,7 @@ FAULTS = [
     ),
     Fault(
         "one layer more in the encoder",
-        id="layers|parameter-count|heads",
+        id="layer-count|parameter-count|heads",
         says="layer",
         batch_first=[(A_ENCODER, A_ENCODER.replace("config.layers", "config.layers + 1"))],
         multihead=[(M_ENCODER, M_ENCODER.replace("config.layers", "config.layers + 1"))],
@@ -126,7 +126,7 @@ FAULTS = [
     ),
     Fault(
         "the last encoder layer is not called",
-        id="gradients|memory|layers|heads",
+        id="layer-count|gradients",
         says="layer",
         batch_first=[("for layer in self.encoder:\n            x = layer", "for layer in self.encoder[:-1]:\n            x = layer")],
         multihead=[("for block in self.blocks:\n            x = block(x, source_padding)", "for block in self.blocks[:-1]:\n            x = block(x, source_padding)")],
