@@ -142,7 +142,7 @@ def residual_connections(wiring: Wiring) -> Finding:
     "3.1",
     passes="Every sub-layer's output reaches the next layer.",
     fails="A sub-layer's output does not reach the next layer.",
-    explains=("feed-forward-place", "residual-sums"),
+    explains=("feed-forward-place", "residual-sums", "gradients"),
 )
 def carried_on(wiring: Wiring) -> Finding:
     """Change a sub-layer's output: by residual connections alone, the next layer's input changes.

@@ -125,8 +125,12 @@ def sums(layer: Layer) -> Finding:
         says = "A LayerNorm after a residual sum is missing."
     elif extra[RAW]:
         says = "A residual sum adds the layer's input instead of its own sub-layer's."
+    # such a norm may also be the last of its stack, and its parameters have no use
+    explains = ("gradients", "final-norm", "output-scale") if extra[AFTER] else ()
     lost = f"; {hidden} biases have no effect" if hidden else ""
-    return differs(f"biases: {described(seen)}{lost}", described(beside), says=says)
+    return differs(
+        f"biases: {described(seen)}{lost}", described(beside), says=says, explains=explains
+    )
 
 
 def described(places: Counter[Place]) -> str:

@@ -61,7 +61,7 @@ def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> l
     if accepted:
         counts.append(f"{accepted} accepted")
     first = "E1" if errors else "D1" if differences else ""
-    passed = f"{counted(card.count(PASSED), 'check')} passed, {card.count(NOT_RUN)} not run"
+    passed = f"{card.count(PASSED)} passed, {card.count(NOT_RUN)} not run"
     line = f"{Path(card.name).name}: {', '.join(counts)}; {passed} ({card.seconds:.1f} s)."
     return wrapped(f"{line} Fix {first} first." if first else line, "", "")
 

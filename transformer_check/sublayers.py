@@ -108,6 +108,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
             f"{described_growth(cross)}",
             "2",
             says="The memory is normalised again, or the keys do not come from it.",
+            explains=("final-norm",),
         )
     if has_values_to_look_at(layer) and is_scaled(layer, 1.0, 2.0, weights):
         return differs(
@@ -216,6 +217,7 @@ def ffn_positions(layer: Layer) -> Finding:
     "3.3",
     passes="The feed-forward network reads the last sum and is added to it.",
     fails="The feed-forward network does not read the last sum, or is not added to it.",
+    explains=("residual-sums",),
 )
 def ffn_place(layer: Layer) -> Finding:
     """Fit equation 2 in other places, whatever the activation is."""

@@ -200,14 +200,14 @@ class DecoderLayer(Faulty):
         return self.r3(x2, y)
 
     def self_attention(self, x0: Tensor, mask: Tensor | None) -> Tensor:
-        y = self.attention(x0, x0, x0, mask)
+        keys = x0
+        if self.has("decoder: keys normed, queries not"):
+            keys = self.r1.norm(x0)
+        y = self.attention(x0, keys, keys, mask)
         if self.has("residual of self-attention missing"):
             return self.r1.norm(self.r1.dropout(y))
         if self.has("residual of self-attention twice"):
             return self.r1(x0 + x0, y)
-        if self.has("decoder: keys normed, queries not"):
-            keys = self.r1.norm(x0)
-            return self.r1(x0, self.attention(x0, keys, keys, mask))
         return self.r1(x0, y)
 
     def cross_attention(self, x0: Tensor, x1: Tensor, memory: Tensor, pads: Any) -> Tensor:
