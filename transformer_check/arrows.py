@@ -231,6 +231,7 @@ def last_encoder_layer(wiring: Wiring) -> Finding:
     "3.1",
     passes="The first decoder self-attention depends on the target alone.",
     fails="The first decoder self-attention depends on the source.",
+    explains=("source-padding", "adapter-decoder"),
 )
 def self_attention_without_source(wiring: Wiring) -> Finding:
     """Change each encoder part: the first scores of the decoder may not change."""

@@ -35,7 +35,7 @@ def test_the_template_passes_every_check_without_fairseq(cli: Any, tmp_path: Pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first = "mine.py: 0 errors, 0 differences, 0 common variants; "
-    assert done.stdout.startswith(f"{first}{len(CHECKS)} checks passed, 0 not run"), done.stdout
+    assert done.stdout.startswith(f"{first}{len(CHECKS)} passed, 0 not run"), done.stdout
 
 
 def test_an_error_is_shown_and_exits_with_1(cli: Any, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ OF_FUNCTIONS = {
     "ends of sentences left out of the loss": ("loss", "loss-average"),
     "training loss divided by sentences": (
         "training_loss",
-        "training-loss-average",
+        "training-loss",
     ),
 }
 SHOWN = {
