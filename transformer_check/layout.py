@@ -55,7 +55,7 @@ def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> l
     counts = [
         counted(len(errors), "error"),
         counted(len(differences), "difference"),
-        counted(len(card.problems_of(VARIANT)), "common variant"),
+        counted(len(card.problems_of(VARIANT)), "variant"),
     ]
     accepted = sum(card.accepts(problem) for problem in card.problems)
     if accepted:

@@ -28,10 +28,10 @@ OF_LOGITS = {
     "memory is the embeddings": "encoder-output",
     "memory is the last layer but one": "encoder-output",
     "memory without gradient": "gradients",
-    "memory normed again": "final-norm",
-    "last norm of each decoder layer left out": "final-norm",
+    "memory normed again": "attention-inputs",
+    "last norm of each decoder layer left out": "residual-sums",
     "norms of the decoder before the sub-layers": "final-norm",
-    "norm of cross-attention left out": "gradients",
+    "norm of cross-attention left out": "residual-sums",
     "feed-forward reads the layer's input": "feed-forward-input",
     "feed-forward reads what self-attention gives": "feed-forward-input",
     "encoder: feed-forward reads the layer's input": "feed-forward-input",
@@ -76,7 +76,7 @@ OF_LOGITS = {
     "causal mask in cross-attention": "source-visible",
     "second layer sees the future": "causal-mask",
     "second layer sees three words": "target-visible",
-    "dropout of cross-attention missing": "dropout-places",
+    "dropout of cross-attention missing": "sublayer-dropout",
     "decoder: GELU": "activation",
 }
 
