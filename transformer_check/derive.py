@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .arrows import has_scores_of_model
-from .embeddings import factor_and_rows
+from .arrows import has_scores_of_model, order_of_target
+from .embeddings import factor_and_rows, positions
 from .norms import first_norm_input
 from .subject import AdapterError, Subject
+from .whole_model import source_order
 from .wiring import (
     CROSS_ATTENTION,
     DECODER_FFN,
@@ -50,16 +51,16 @@ def derive_functions(subject: Subject) -> None:
         return
     for embedding, layer, kind in PAIRS:
         derived = [name for name in (embedding, layer) if not subject.defines(name)]
+        name = name_of_layer(wiring, layer)
         if embedding in derived:
-            subject.derived[embedding] = embedding_of(subject, embedding)
-        name = name_of_layer(wiring, layer) if layer in derived else ""
-        if name:
+            subject.derived[embedding] = embedding_of(subject, embedding, name)
+        if layer in derived and name:
             subject.derived[layer] = layer_of_module(subject, layer, name)
         is_like_model = subject.has(layer) and fits_model(wiring, embedding, layer, kind)
         if not is_like_model:
             subject.derived.pop(layer, None)
         has_own_layer = subject.defines(layer) and not is_like_model
-        if embedding in derived and (has_own_layer or not is_embedding(subject, embedding)):
+        if embedding in derived and (has_own_layer or not is_embedding(wiring, embedding)):
             subject.derived.pop(embedding)
 
 
@@ -71,27 +72,61 @@ def fits_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:
         return False
 
 
-def is_embedding(subject: Subject, function: str) -> bool:
-    """Return whether a function returns a multiple of a matrix's rows plus positions."""
+def is_embedding(wiring: Wiring, function: str) -> bool:
+    """Return whether a function returns a multiple of a matrix's rows plus positions.
+
+    Not if it has no positions though the order of the tokens matters: then they were lost here.
+    """
+    subject = wiring.subject
     try:
-        return factor_and_rows(subject, function)[2] < 1e-2
+        if factor_and_rows(subject, function)[2] >= 1e-2:
+            return False
+        if positions(subject, function).abs().max() > 1e-3:
+            return True
+        if function == "embedding":
+            return source_order(subject).failed
+        return order_of_target(wiring).failed
     except (AdapterError, RuntimeError):
         return False
 
 
-def embedding_of(subject: Subject, function: str) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return a function of the model and ids [B, L]: the first layer's input [B, L, D]."""
+def embedding_of(
+    subject: Subject, function: str, name: str
+) -> Callable[[nn.Module, Tensor], Tensor]:
+    """Return a function of the model and ids [B, L]: the first layer's input [B, L, D].
+
+    Args:
+        subject: the implementation
+        function: ``embedding`` or ``target_embedding``
+        name: of the first layer's module; without one, the first norm's input is returned
+    """
 
     def embedding(model: nn.Module, ids: Tensor) -> Tensor:
         source, target = ids, dummy(subject, len(ids), ids.size(1) + 2)
         if function == "target_embedding":
             source, target = target, source
-        found = first_norm_input(subject, model, source, target, ids.size(1))
-        if found is None:
+        if not name:
+            x = first_norm_input(subject, model, source, target, ids.size(1))
+        else:
+            with recorded_call(model.get_submodule(name)) as call:
+                subject.logits(source, target, model)
+            x = input_of_length(call, (*ids.shape, subject.config.d_model))
+        if x is None:
             raise AdapterError(f"{function} cannot be derived from logits", function)
-        return found
+        return x
 
     return embedding
+
+
+def input_of_length(call: dict[str, Any], shape: tuple[int, int, int]) -> Tensor | None:
+    """Return the first argument [B, L, D] or [L, B, D] of a recorded call, with the batch first."""
+    batch, length, width = shape
+    for value in (*call.get("arguments", ()), *call.get("named", {}).values()):
+        if isinstance(value, Tensor) and value.shape == shape:
+            return value
+        if isinstance(value, Tensor) and value.shape == (length, batch, width):
+            return value.transpose(0, 1)
+    return None
 
 
 def dummy(subject: Subject, batch: int, length: int) -> Tensor:

@@ -67,7 +67,7 @@ def parameters_of_sublayers(subject: Subject, model: nn.Module) -> list[nn.Param
     tables = {name for name, _ in position_tables(subject)}
     own = []
     for name, parameter in model.named_parameters():
-        if id(parameter) in gains or name in tables:
+        if id(parameter) in gains or name in tables or not parameter.requires_grad:
             continue
         if subject.config.vocabulary not in parameter.shape:
             own.append(parameter)
@@ -171,4 +171,5 @@ for _side in SIDES:
         passes="The layers are not pre-norm.",
         fails="The layers are pre-norm: x + Sublayer(LayerNorm(x)).",
         side=_side,
+        explains=("parameter-count",),
     )(lambda subject, side=_side: look_for_pre_norm(subject, side))

@@ -15,11 +15,15 @@ from .subject import Config, Subject
 from .trace import traced
 
 
-def shared_modules(model: nn.Module) -> list[list[str]]:
-    """Return the names of each module that has several; parts of a shared module are left out."""
+def shared_modules(subject: Subject) -> list[list[str]]:
+    """Return the names of each module that has several; parts of a shared module are left out.
+
+    Embeddings are shared in the paper, too.
+    """
     names: dict[nn.Module, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if name and any(True for _ in module.parameters()):
+    for name, module in subject.model.named_modules(remove_duplicate=False):
+        own = [p for p in module.parameters() if subject.config.vocabulary not in p.shape]
+        if name and own:
             names.setdefault(module, []).append(name)
     groups = [own for own in names.values() if len(own) > 1]
     within = {name for own in groups for name in own[1:]}
@@ -102,7 +106,7 @@ BREAKS = (
 )
 def own_parameters(subject: Subject) -> Finding:
     """Look for modules and parameters with several names, and for modules that are called again."""
-    groups = shared_modules(subject.model)
+    groups = shared_modules(subject)
     kind = "module"
     if not groups:
         groups = shared_parameters(subject)

@@ -202,7 +202,7 @@ class DecoderLayer(Faulty):
     def self_attention(self, x0: Tensor, mask: Tensor | None) -> Tensor:
         keys = x0
         if self.has("decoder: keys normed, queries not"):
-            keys = self.r1.norm(x0)
+            keys = F.layer_norm(x0, x0.shape[-1:])
         y = self.attention(x0, keys, keys, mask)
         if self.has("residual of self-attention missing"):
             return self.r1.norm(self.r1.dropout(y))
