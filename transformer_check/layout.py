@@ -120,10 +120,10 @@ def paragraphs(card: Card) -> list[str]:
     accepted = [short(problem) for problem in card.problems if card.accepts(problem)]
     lines += paragraph("Common variants", "; ".join(variants))
     lines += paragraph("Accepted", "; ".join(accepted))
-    reasons = Counter(reason_of(card, r) for r in card.results if r.finding.status == NOT_RUN)
     label = "Not run"
+    reasons = Counter(r.finding.reason for r in card.results if r.finding.status == NOT_RUN)
     for reason, count in reasons.items():
-        lines += paragraph(label, f"{counted(count, 'check')}: {reason}")
+        lines += paragraph(label, why_not_run(reason, count))
         label = ""
     passed = Counter(r.check.section for r in card.results if r.finding.status == PASSED)
     lines += paragraph("Passed", ", ".join(f"{section} {n}" for section, n in passed.items()))
@@ -136,12 +136,13 @@ def short(problem: Problem) -> str:
     return f"{problem.sentence.removesuffix('.')} [{problem.check.id}]"
 
 
-def reason_of(card: Card, result: Result) -> str:
-    """Return why a check was not run: the function to define comes first."""
-    for function in result.check.needs:
-        if result.finding.reason == f"define {function}":
-            return f"define {SIGNATURES[function]}"
-    return result.finding.reason
+def why_not_run(reason: str, count: int) -> str:
+    """Return how many checks were not run for a reason: a function to define, or another."""
+    function = reason.removeprefix("define ")
+    if function in SIGNATURES:
+        verb = "needs" if count == 1 else "need"
+        return f"{counted(count, 'check')} {verb} {SIGNATURES[function]}"
+    return f"{counted(count, 'check')}: {reason}"
 
 
 def paragraph(label: str, text: str) -> list[str]:

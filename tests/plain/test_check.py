@@ -790,8 +790,8 @@ def test_a_loss_of_zero_is_a_difference() -> None:
 def test_a_card_says_what_it_did_not_look_at() -> None:
     functions = SimpleNamespace(build=OURS.build, logits=OURS.logits, CONFIG=OURS.CONFIG)
     text = " ".join(check(functions).text().split())
-    assert "4 checks: define attention(q, k, v, mask) " in text
-    assert "3 checks: define translate(model, source) " in text
+    assert "4 checks need attention(q, k, v, mask) " in text
+    assert "3 checks need translate(model, source) " in text
     assert "the training itself, averaged checkpoints" in text
 
 
