@@ -79,10 +79,14 @@ def places_of_biases(layer: Layer) -> Counter[Place]:
     return seen
 
 
+USUAL_BIASES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 1, 0), (0, 0, 1))
+"""whether attention, norms and feed-forward networks have biases"""
+
+
 def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
     """Where biases are, of models with and without those of attention, norms and networks."""
     usual: list[dict[Place, int]] = []
-    for attention, norms, networks in ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1)):
+    for attention, norms, networks in USUAL_BIASES:
         if is_pre_norm(layer):
             added = attention * (layer.sublayers - 1) + networks
             usual.append({AFTER: added})

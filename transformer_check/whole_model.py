@@ -55,7 +55,14 @@ def later_tokens(subject: Subject) -> Finding:
     "3.1",
     passes="The decoder uses the source.",
     fails="The decoder ignores the source: every source gets the same logits.",
-    explains=("source-order", "gradients", "heads", "attention-inputs", "encoder-output"),
+    explains=(
+        "source-order",
+        "gradients",
+        "heads",
+        "attention-inputs",
+        "encoder-output",
+        "layer-count",
+    ),
 )
 def uses_source(subject: Subject) -> Finding:
     """Replace the source: the logits have to change."""
@@ -70,7 +77,14 @@ def uses_source(subject: Subject) -> Finding:
     "5.1",
     passes="A sentence's logits do not depend on the rest of the batch.",
     fails="A sentence's logits depend on the rest of the batch.",
-    explains=("target-order", "source-order", "embedding-scale", "sinusoids", "permutation"),
+    explains=(
+        "target-order",
+        "embedding-scale",
+        "sinusoids",
+        "permutation",
+        "source-padding",
+        "target-padding",
+    ),
 )
 def batch_independence(subject: Subject) -> Finding:
     """Compare a sentence alone with the same sentence as the last of a batch."""

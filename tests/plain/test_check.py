@@ -264,6 +264,7 @@ BUGS: dict[str, tuple[SimpleNamespace, list[str]]] = {
         built(decoder_attends_to_itself_twice),
         [
             "source-dependence",
+            "layer-count",
             "source-order",
             "gradients",
             "heads",
@@ -275,6 +276,8 @@ BUGS: dict[str, tuple[SimpleNamespace, list[str]]] = {
         built(positions_by_the_batch),
         [
             "batch-independence",
+            "source-padding",
+            "target-padding",
             "target-order",
             "embedding-scale (target)",
         ],
