@@ -79,6 +79,7 @@ def uses_source(subject: Subject) -> Finding:
     fails="A sentence's logits depend on the rest of the batch.",
     explains=(
         "target-order",
+        "source-order",
         "embedding-scale",
         "sinusoids",
         "permutation",
