@@ -173,7 +173,7 @@ def attention_widths(layer: Layer) -> Finding:
     "3.3",
     passes="The feed-forward network has two matrices and d_ff activations.",
     fails="The feed-forward network does not have two matrices and d_ff activations.",
-    explains=("parameter-count", "activation", "feed-forward-place"),
+    explains=("parameter-count", "activation", "feed-forward-place", "stray-activation"),
 )
 def ffn_width(layer: Layer) -> Finding:
     """Count the matrices with d_ff rows or columns."""

@@ -359,6 +359,7 @@ BUGS: dict[str, tuple[SimpleNamespace, list[str]]] = {
         [
             "feed-forward-size (encoder)",
             "feed-forward-size (decoder)",
+            "stray-activation",
             "parameter-count",
         ],
     ),
