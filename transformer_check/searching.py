@@ -1,104 +1,115 @@
-"""Checks of ``translate``: length penalty, greatest length, and whether it searches (6.1).
+"""Checks of ``translate``: its search, length penalty and greatest length (6.1).
 
-A new model is taught three sources for a second or two. The first two have a short and a long
-translation, so likely that only the paper's length penalty chooses the long one of the first and
-the short one of the second. The third has one that never ends.
+A new model is taught six sources for a second. Two have a short and a long translation, so likely
+that only the paper's length penalty chooses the long one of the first and the short one of the
+second; one has a translation without end; one begins with a word that is likely and leads nowhere,
+which greedy decoding takes; one is padded. Then every usual search, right and wrong, is run with
+the model's own forward, and the one that gives every translation is named.
 
 Shape letters: B batch, S source, T target.
 """
 
-import time
-from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .findings import Finding, differs, not_run, passed, waits_for
+from .decoding import Decoder, wrong_decoders
+from .findings import Finding, differs, error, not_run, passed, waits_for
 from .masks import hidden_words
 from .output import factor_of_logits
 from .registry import check_of
+from .searches import RIGHT, Search, equivalents, gnmt, run_search, wrong_searches
 from .subject import AdapterError, Subject, shown
+from .trace import traced
 
 SHORT_SHARES = (0.55, 0.635)
 """how likely the short translations of the first two sources are"""
+LIKELY, LEADS = 0.6, 5
+"""how likely the first word that leads nowhere is, and after how many words it may go on"""
 LONG, EXTRA = 11, 50
 """words of the long translations; how much longer than a source a translation may be (6.1)"""
-UPDATES, SECONDS = 400, 30.0
-"""how long to teach a model, at most"""
-PENALTIES: dict[str, Callable[[float], float]] = {
-    "no penalty": lambda length: 1.0,
-    "log P / length": lambda length: length,
-    "log P / length^0.6": lambda length: length**0.6,
-    "GNMT's penalty with α = 1": lambda length: (5 + length) / 6,
-}
-
-
-def gnmt(length: float) -> float:
-    """((5 + length) / 6)^0.6, by which log P is divided."""
-    return ((5 + length) / 6) ** 0.6
+UPDATES = 400
+"""how many updates a model is taught at most; large ones a quarter"""
+LARGE = 5_000_000
+"""parameters of a large model"""
+ENDLESS = 2
+"""the source whose translation has no end"""
 
 
 class Taught:
-    """A subject whose model has learned the three sources, and what it translates them to."""
+    """A subject whose model has learned the sources, and what it translates them to."""
 
     def __init__(self, subject: Subject) -> None:
         c = subject.config
         self.config = c
         self.subject = subject
         self.model = subject.build(dropout=0.0)
-        self.source = subject.words(5, 4, seed=8)  # the last two were never taught
+        self.source = subject.words(6, 4, seed=8)  # [B, S]; the last one is never taught
         self.source[:, -1] = c.end
-        a, b, endless = (int(n) for n in subject.words(1, 3, seed=9)[0])
+        for padded in (4, 5):
+            self.source[padded, -2:] = torch.tensor([c.end, c.pad])
+        a, b, endless, x, y, d, e, *ends = subject.words(1, 7 + LEADS, seed=9)[0].tolist()
+        self.limit = self.source.size(1) + EXTRA
+        first, second = SHORT_SHARES
         self.short = [a, c.end]
         self.long = [b] * LONG + [c.end]
-        self.limit = self.source.size(1) + EXTRA
         self.endless = [endless] * (self.limit + 10)
+        self.pairs = [(0, self.short, first), (0, self.long, 1 - first)]
+        self.pairs += [(1, self.short, second), (1, self.long, 1 - second)]
+        self.pairs += [(3, [x, end, c.end], LIKELY / LEADS) for end in ends]
+        self.pairs += [(3, [y, d, c.end], 1 - LIKELY), (4, [e, d, x, c.end], 1.0)]
         self.failed = "" if self.limit + 10 < c.max_length else "CONFIG.max_length is too small"
         if not self.failed:
             self.teach()
         if not self.failed:
             self.translations = self.translate()
 
+    def log_probabilities(self) -> tuple[Tensor, Tensor]:
+        """Return log P of the pairs, and of the endless translation."""
+        numbers = [number for number, _, _ in self.pairs]
+        rows = [row for _, row, _ in self.pairs]
+        of_pairs = self.log_probability(self.source[numbers], rows)
+        endless = self.log_probability(self.source[ENDLESS : ENDLESS + 1], [self.endless])
+        return of_pairs, endless
+
     def teach(self) -> None:
         """Train until each translation is as likely as it should be."""
-        first, second = SHORT_SHARES
-        shares = [first, 1 - first, second, 1 - second, 1.0]
-        sources = self.source[[0, 0, 1, 1, 2]]
-        rows = [self.short, self.long, self.short, self.long, self.endless]
-        expected = torch.tensor(shares[:4]).log()
+        shares = torch.tensor([share for _, _, share in self.pairs])
         rate = min(3e-3, 0.1 / self.config.d_model)
         adam = torch.optim.Adam(self.model.parameters(), lr=rate, betas=(0.9, 0.98))
-        until = time.monotonic() + SECONDS
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        updates = UPDATES if size < LARGE else UPDATES // 4
         self.model.train()
-        for update in range(UPDATES):
-            log_p = self.log_probability(sources, rows)
+        for update in range(updates):
+            of_pairs, endless = self.log_probabilities()
             if update % 20 == 0:
-                away = (log_p[:4] - expected).abs().max()
-                if away < 0.03 and log_p[4] > -0.3 or time.monotonic() > until:
+                away = (of_pairs - shares.log()).detach().abs()
+                if away[:4].max() < 0.03 and away[4:].max() < 0.2 and endless > -0.3:
                     break
             adam.zero_grad()
-            loss = -(log_p * torch.tensor(shares)).sum()
+            loss = -(of_pairs * shares).sum() - endless.sum()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             adam.step()
         self.model.eval()
         with torch.no_grad():
-            log_p = self.log_probability(sources, rows).tolist()
-        self.scores = [log_p[0:2], log_p[2:4]]  # log P of short and long
-        if self.choices(gnmt) != ["long", "short"] or log_p[4] < -2:
+            of_pairs, endless = self.log_probabilities()
+        self.scores = [of_pairs[0:2].tolist(), of_pairs[2:4].tolist()]  # log P of short and long
+        if self.choices() != ["long", "short"] or endless < -2:
             self.failed = (
-                f"the model did not learn three sentences in {UPDATES} updates or {SECONDS:.0f} s, "
-                "with Adam at a rate of at most 0.003: it is too large, or its loss does not fall"
+                f"the model did not learn six sentences in {updates} updates with Adam at a rate "
+                "of at most 0.003: it is too large, or its loss does not fall"
             )
             factor = factor_of_logits(self.subject)
             if factor and abs(factor - 1) > 0.05:
                 self.failed += f"; its logits are multiplied by {factor:.3g}, see output-scale"
 
-    def choices(self, penalty: Callable[[float], float]) -> list[str]:
-        """Which translations of the first two sources a penalty chooses."""
-        of_short = penalty(len(self.short))
-        of_long = penalty(len(self.long))
+    def choices(self) -> list[str]:
+        """Return which translations of the first two sources the paper's penalty chooses."""
+        of_short = gnmt(len(self.short))
+        of_long = gnmt(len(self.long))
         names = []
         for short, long in self.scores:
             names.append("short" if short / of_short > long / of_long else "long")
@@ -135,43 +146,95 @@ class Taught:
             clean = [row if len(row) >= self.limit - 2 else [*row, c.end] for row in clean]
         return clean
 
-    @torch.no_grad()
-    def greedy(self) -> list[list[int]]:
-        """The likeliest next word, again and again."""
+    def limits(self) -> list[int]:
+        """Return the greatest length of each translation."""
+        return [int((row != self.config.pad).sum()) + EXTRA for row in self.source]
+
+    def simulate(self, search: Search, decoder: Decoder) -> list[list[int]]:
+        """Return the translations that a search gives; a limit is that of translate()."""
         c = self.config
-        target = torch.full((len(self.source), 1), c.start)
-        for _ in range(self.limit):
-            logits = self.subject.logits(self.source, target, self.model)[:, -1]
-            logits[:, c.pad] = float("-inf")
-            target = torch.cat([target, logits.argmax(-1, keepdim=True)], dim=1)
-            if target[:, 1:].eq(c.end).any(1).all():
-                break
-        rows = target[:, 1:].tolist()
-        return [row[: row.index(c.end) + 1] if c.end in row else row for row in rows]
+        longest = len(self.translations[ENDLESS])
+        rows = []
+        for n, limit in enumerate(self.limits()):
+            cut = limit if longest > self.limit - 3 else min(limit, max(longest, 1))
+            row = run_search(search, decoder.tables(n), cut, c.end, c.pad)
+            rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
+        return rows
 
-    @torch.no_grad()
-    def behind(self, greedy: list[list[int]]) -> list[float]:
-        """By how much each translation's score is below that of the greedy one.
+    def is_given_by(self, search: Search, decoder: Decoder) -> bool:
+        """Return whether a search gives every translation of translate()."""
+        c = self.config
+        longest = len(self.translations[ENDLESS])
+        for n in (0, 3, 1, 4, 5, ENDLESS):
+            limit = self.limits()[n]
+            cut = limit if longest > self.limit - 3 else min(limit, max(longest, 1))
+            row = run_search(search, decoder.tables(n), cut, c.end, c.pad)
+            row = row[: row.index(c.end) + 1] if c.end in row else row
+            if not is_same(row, self.translations[n], c.end):
+                return False
+        return True
 
-        By the penalty that is kindest to it, and with log P in one pass over each whole: a search
-        may have another penalty than the paper's, which is another check's subject.
-        """
-        translated = self.log_probability(self.source, self.translations).tolist()
-        by_greedy = self.log_probability(self.source, greedy).tolist()
-        behind = []
-        for n, translation in enumerate(self.translations):
-            gaps = []
-            for penalty in (gnmt, *PENALTIES.values()):
-                score = translated[n] / penalty(len(translation))
-                gaps.append(by_greedy[n] / penalty(len(greedy[n])) - score)
-            behind.append(min(gaps))
-        return behind
+    def score(self, rows: list[list[int]]) -> list[float]:
+        """Return log P of translations, divided by the paper's length penalty."""
+        with torch.no_grad():
+            log_p = self.log_probability(self.source, [row or [self.config.end] for row in rows])
+        return [
+            score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
+        ]
+
+    def draws(self) -> bool:
+        """Return whether translate() draws random numbers with a model that has dropout."""
+        model = self.subject.build(dropout=0.5)
+        with torch.random.fork_rng(devices=[]), traced() as trace:
+            self.subject.call("translate", model, self.source[:1])
+        return bool(trace.draws)
+
+
+def is_same(one: list[int], other: list[int], end: int) -> bool:
+    """Return whether translations are equal; those without an end may differ in length."""
+    if end not in one and end not in other:
+        shortest = min(len(one), len(other))
+        return abs(len(one) - len(other)) <= 2 and one[:shortest] == other[:shortest]
+    return one == other
 
 
 @lru_cache(maxsize=1)
 def taught(subject: Subject) -> Taught:
-    """The subject's, which is taught once."""
+    """Return the subject's, which is taught once."""
     return Taught(subject)
+
+
+class Verdict(NamedTuple):
+    """Which check fails, and its sentence; both are empty for a right search."""
+
+    check_id: str = ""
+    says: str = ""
+
+
+@lru_cache(maxsize=1)
+def verdict_of(subject: Subject) -> Verdict:
+    """Find the search that gives every translation."""
+    model = taught(subject)
+    own = Decoder(subject, model.model, model.source, subject.config.start)
+    for search in equivalents():
+        if model.is_given_by(search, own):
+            return Verdict()
+    if model.draws():
+        return Verdict("decoding", "has dropout on: call model.eval() in translate()")
+    for check_id, says, search in wrong_searches():
+        if model.is_given_by(search, own):
+            return Verdict(check_id, says)
+    for says, decoder in wrong_decoders(subject, model.model, model.source):
+        for search in (RIGHT, Search(beam=1), Search(stop="limit")):
+            if model.is_given_by(search, decoder):
+                return Verdict("decoding", says)
+    right = model.score(model.simulate(RIGHT, own))
+    seen = model.score(model.translations)
+    ended = [n for n, row in enumerate(model.translations) if subject.config.end in row]
+    lost = [right[n] - seen[n] for n in ended if n != ENDLESS]
+    if len(ended) < len(seen) - 1 or max(lost, default=0.0) > 0.01:
+        return Verdict("beam-search", f"loses up to {max(lost, default=0.0):.2g} of its score")
+    return Verdict()
 
 
 @check_of(
@@ -186,18 +249,16 @@ def length_penalty(subject: Subject) -> Finding:
     model = taught(subject)
     if model.failed:
         return not_run(model.failed)
+    verdict = verdict_of(subject)
+    if verdict.check_id != "length-penalty":
+        return waits_for(verdict.check_id) if verdict.check_id else passed()
     names = {tuple(model.short): "short", tuple(model.long): "long"}
     seen = [names.get(tuple(row), "another") for row in model.translations[:2]]
-    if seen == ["long", "short"]:
-        return passed()
-    if "another" in seen:
-        return not_run("translate returns neither of the two translations that were taught")
-    penalties = [n for n, penalty in PENALTIES.items() if model.choices(penalty) == seen]
-    penalties.append("a search that stops before the better hypothesis has ended")
     return differs(
-        " and ".join(f"the {name} translation" for name in seen)
-        + f", as with {' or '.join(penalties)}",
+        " and ".join(f"the {name} translation" for name in seen),
         "the long translation of one source, the short one of another",
+        says=f"Beam search {verdict.says}.",
+        fix="Divide log P by ((5 + length) / 6) ** 0.6, the end included in length.",
     )
 
 
@@ -213,40 +274,74 @@ def length_limit(subject: Subject) -> Finding:
     model = taught(subject)
     if model.failed:
         return not_run(model.failed)
-    seen = model.translations[2]
-    if abs(len(seen) - model.limit) <= 2:
+    verdict = verdict_of(subject)
+    if verdict.check_id:
+        return waits_for(verdict.check_id)
+    seen = len(model.translations[ENDLESS])
+    if abs(seen - model.limit) <= 2:
         return passed()
-    if len(seen) < model.limit and subject.config.end in seen:
-        return not_run(f"translate ended a translation without an end after {len(seen)} tokens")
+    size = model.source.size(1)
+    usual = {size: "as long as its source", 2 * size: "2 × its source's length"}
+    usual |= {3 * size: "3 × its source's length", size + 10: "10 tokens longer than its source"}
+    usual |= {n: f"{n} tokens" for n in (20, 30, 50, 60, 64, 80, 100, 128)}
+    near = [name for n, name in usual.items() if 0 <= n - seen <= 1]
     return differs(
-        f"{len(seen)} tokens for a source of {model.source.size(1)}", f"about {model.limit}"
+        f"{seen} tokens for a source of {size}",
+        f"about {model.limit}",
+        says=f"A translation is at most {near[0]}." if near else "",
+        fix="Stop at the source's length plus 50.",
     )
 
 
 @check_of(
     "beam-search",
     "6.1",
-    passes="No translation scores lower than the greedy one.",
-    fails="A translation scores lower than the greedy one.",
+    passes="The search finds what beam search with 4 hypotheses finds.",
+    fails="The search does not find what beam search with 4 hypotheses finds.",
     needs=("translate",),
 )
-def not_worse_than_greedy(subject: Subject) -> Finding:
-    """Compare by the penalty that favours the translation most."""
+def beam_search(subject: Subject) -> Finding:
+    """Name the search that gives every translation."""
+    return of_verdict(
+        subject,
+        "beam-search",
+        "Keep 4 hypotheses, add up log-probabilities, and return the best that has ended.",
+    )
+
+
+@check_of(
+    "decoding",
+    "6.1",
+    passes="Decoding computes the same function as logits().",
+    fails="Decoding computes another function than logits().",
+    needs=("translate",),
+)
+def decoding(subject: Subject) -> Finding:
+    """Name the forward pass that gives every translation."""
+    return of_verdict(
+        subject,
+        "decoding",
+        "Compare each step with logits() of the same tokens: positions, masks, cached keys.",
+    )
+
+
+def of_verdict(subject: Subject, check_id: str, fix: str) -> Finding:
+    """Return the finding of one check, if it is the one that fails."""
     model = taught(subject)
     if model.failed:
         return not_run(model.failed)
-    rows = model.greedy()
-    behind = model.behind(rows)
-    ended = [n for n, row in enumerate(rows) if subject.config.end in row]
-    worse = [n for n in ended if behind[n] > 0.01]
-    if not worse:
-        return passed()
+    verdict = verdict_of(subject)
+    if verdict.check_id != check_id:
+        return waits_for(verdict.check_id) if verdict.check_id else passed()
     if hidden_words(subject).any():  # then a token has other logits once others follow it
         return waits_for("target-visible")
-    return differs(
-        f"{len(worse)} of {len(ended)} translations score lower, by up to "
-        f"{max(behind[n] for n in worse):.2g} nats",
-        "at least the score of greedy decoding",
-        fix="Compare each step of the search with the model's forward pass over the same tokens: "
-        "positions, masks and the order of cached keys.",
+    own = Decoder(subject, model.model, model.source, subject.config.start)
+    right = model.simulate(RIGHT, own)
+    wrong = sum(row != seen for row, seen in zip(right, model.translations, strict=True))
+    find = error if check_id == "decoding" else differs
+    return find(
+        f"{wrong} of {len(right)} translations differ from beam search with logits()",
+        "the same translations",
+        says=f"The search {verdict.says}.",
+        fix=fix,
     )

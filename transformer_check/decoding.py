@@ -1,0 +1,245 @@
+"""Forward passes as decoding makes them wrongly: other positions, masks, starts and sources (6.1).
+
+Shape letters: N hypotheses, S source, T target, V vocabulary, D d_model.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .embeddings import factor_and_rows, positions
+from .scores import Scales, slope_of
+from .searches import Row, Tables
+from .subject import AdapterError, Subject
+from .trace import SOFTMAX, Layouts, to_front, traced
+from .wiring import HIDDEN
+
+
+class OtherPositions(TorchDispatchMode):
+    """Adds other rows of the table of positions to the target's embeddings.
+
+    Args:
+        table: the positions of the model [L, D]
+        first: which of the sums with positions to change; those before are the source's
+        rows: the positions to add in place of 0, 1, 2 ...
+    """
+
+    def __init__(self, table: Tensor, first: int, rows: Callable[[int], Tensor]) -> None:
+        super().__init__()
+        self.table = table
+        self.first = first
+        self.rows = rows
+        self.seen = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in ("add", "add_") and isinstance(args[1], Tensor):
+            length = self.length(args[1])
+            if length:
+                self.seen += 1
+                if self.seen > self.first:
+                    rows = self.table[self.rows(length)].view(args[1].shape)
+                    return func(args[0], rows, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def length(self, tensor: Tensor) -> int:
+        """Return L if a tensor is the first L rows of the table, else 0."""
+        length = tensor.numel() // self.table.size(1)
+        if tensor.size(-1) != self.table.size(1) or not 0 < length <= len(self.table):
+            return 0
+        rows = tensor.detach().reshape(length, -1)
+        return length if float((rows - self.table[:length]).abs().max()) < 1e-4 else 0
+
+
+class Unmasked(Scales):
+    """Computes softmaxes of some shapes from scores without their mask.
+
+    Args:
+        layouts: the dimensions of queries and keys
+        shapes: (queries, keys) of the softmaxes
+    """
+
+    def __init__(self, layouts: Layouts, shapes: set[tuple[int, int]]) -> None:
+        super().__init__(layouts)
+        self.shapes = shapes
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in SOFTMAX:
+            scores = to_front(args[0], self.layouts)
+            if tuple(scores.shape[-2:]) in self.shapes:
+                shown = self.without_mask(scores)
+                where = self.layouts.get(args[0].dim())
+                if shown is not None:
+                    shown = shown if where is None else shown.movedim((-2, -1), where)
+                    args = (shown.contiguous(), *args[1:])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def without_mask(self, scores: Tensor) -> Tensor | None:
+        """Return scores as they were before the mask, by their product."""
+        for product in reversed(self.products):
+            if product.numbers.numel() != scores.numel():
+                continue
+            for numbers in (
+                product.numbers.reshape(scores.shape),
+                product.numbers.reshape(scores.mT.shape).mT,
+            ):
+                slope = slope_of(scores, numbers)
+                if slope is not None and bool((scores > HIDDEN).any()):
+                    return numbers * slope
+        return None
+
+
+class Decoder:
+    """The logits of next tokens, by one way to decode.
+
+    Args:
+        subject: the implementation
+        model: a model of it
+        source: [B, S]
+        start: with which hypotheses begin
+        only_last: whether the model gets the last token alone
+        change: a context in which the model runs, for hypotheses of T tokens
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        model: nn.Module,
+        source: Tensor,
+        start: int,
+        only_last: bool = False,
+        change: Callable[[int], Any] = lambda length: nullcontext(),
+    ) -> None:
+        self.subject = subject
+        self.model = model
+        self.source = source
+        self.start = start
+        self.only_last = only_last
+        self.change = change
+        self.known: dict[tuple[int, Row], Tensor] = {}
+
+    def tables(self, sentence: int) -> Tables:
+        """Return the function that gives logits of next tokens of a sentence."""
+
+        def of_rows(rows: list[Row]) -> Tensor:
+            new = [row for row in rows if (sentence, row) not in self.known]
+            if new:
+                for row, logits in zip(new, self.compute(sentence, new), strict=True):
+                    self.known[sentence, row] = logits
+            return torch.stack([self.known[sentence, row] for row in rows])
+
+        return of_rows
+
+    @torch.no_grad()
+    def compute(self, sentence: int, rows: list[Row]) -> Tensor:
+        """Return logits [N, V] of hypotheses of one length."""
+        target = torch.tensor([[self.start, *row] for row in rows])
+        if self.only_last:
+            target = target[:, -1:]
+        source = self.source[sentence : sentence + 1].expand(len(rows), -1)
+        with self.change(target.size(1)):
+            logits = self.subject.call("logits", self.model, source, target)
+        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return tensor[:, -1].detach().float().nan_to_num()
+
+
+def wrong_decoders(
+    subject: Subject, model: nn.Module, source: Tensor
+) -> Iterator[tuple[str, Decoder]]:
+    """Yield ways to decode, each with the end of a sentence that names its mistake."""
+    c = subject.config
+
+    def decoder(**options: Any) -> Decoder:
+        settings = {"source": source, "start": c.start, **options}
+        return Decoder(subject, model, **settings)
+
+    yield "reads the last token alone, without those before it", decoder(only_last=True)
+    for name, change in changes_of_positions(subject, source):
+        yield name, decoder(change=change)
+    size = source.size(1)
+    yield (
+        "has no causal mask in decoding",
+        decoder(change=lambda length: without_mask(subject, {(length, length)})),
+    )
+    yield (
+        "does not mask the source's padding in decoding",
+        decoder(change=lambda length: without_mask(subject, {(size, size), (length, size)})),
+    )
+    yield "starts with the end token instead of start", decoder(start=c.end)
+    yield "starts with padding instead of start", decoder(start=c.pad)
+    yield "reads the source reversed", decoder(source=reversed_rows(source, c.pad))
+    yield "reverses the source with its padding", decoder(source=source.flip(1))
+    without_end = source.masked_fill(source == c.end, c.pad)
+    yield "leaves out the source's end token", decoder(source=without_end)
+    yield (
+        "translates the first sentence of the batch for all",
+        decoder(source=source[:1].expand_as(source)),
+    )
+    yield "returns translations in another order", decoder(source=source.flip(0))
+    yield "mixes the sentences of a batch", decoder(source=source.roll(1, 0))
+    yield "mixes the sentences of a batch", decoder(source=source.roll(-1, 0))
+
+
+def reversed_rows(source: Tensor, pad: int) -> Tensor:
+    """Reverse the words of each sentence, and leave padding on the right."""
+    rows = source.clone()
+    for row in rows:
+        length = int((row != pad).sum())
+        row[:length] = row[:length].flip(0)
+    return rows
+
+
+def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
+    """Return a context in which softmaxes of some shapes have no mask."""
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        with traced(), Unmasked(subject.layouts, shapes):
+            yield
+
+    return context()
+
+
+def changes_of_positions(
+    subject: Subject, source: Tensor
+) -> Iterator[tuple[str, Callable[[int], Any]]]:
+    """Yield wrong positions of the target, if the model adds a table of positions."""
+    if not subject.has("target_embedding"):
+        return
+    try:
+        if factor_and_rows(subject, "target_embedding")[2] > 1e-2:
+            return
+        table = positions(subject, "target_embedding")
+    except AdapterError:
+        return
+    probe = OtherPositions(table, 99, torch.arange)
+    with torch.no_grad(), probe:
+        subject.call("logits", subject.model, source[:1], subject.target[:1])
+    if not probe.seen:
+        return
+    last = len(table) - 1
+    kinds: dict[str, Callable[[int], Tensor]] = {
+        "gives every word position 0 in decoding": lambda length: torch.zeros(length).long(),
+        "counts positions from 1 in decoding": lambda length: torch.arange(1, length + 1).clamp(
+            max=last
+        ),
+    }
+    for name, rows in kinds.items():
+        yield name, partial(other_positions, table, probe.seen - 1, rows)
+
+
+def other_positions(
+    table: Tensor, first: int, rows: Callable[[int], Tensor], length: int
+) -> OtherPositions:
+    """Return a context with other positions, for hypotheses of any length."""
+    del length
+    return OtherPositions(table, first, rows)

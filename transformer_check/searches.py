@@ -1,0 +1,166 @@
+"""Searches as they are written rightly and wrongly, with the model's own forward (6.1).
+
+Shape letters: N hypotheses, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+Row = tuple[int, ...]
+Penalty = Callable[[float], float]
+
+
+def gnmt(length: float) -> float:
+    """Return ((5 + length) / 6)^0.6, by which log P is divided."""
+    return ((5 + length) / 6) ** 0.6
+
+
+PENALTIES: dict[str, Penalty] = {
+    "has no length penalty": lambda length: 1.0,
+    "divides log P by the length": lambda length: length,
+    "divides log P by length^0.6": lambda length: length**0.6,
+    "divides log P by length^0.7": lambda length: length**0.7,
+    "has α = 1 in the length penalty": lambda length: (5 + length) / 6,
+    "has α = 0.2 in the length penalty": lambda length: ((5 + length) / 6) ** 0.2,
+    "has α = 2 in the length penalty": lambda length: ((5 + length) / 6) ** 2,
+    "multiplies log P by the length penalty": lambda length: 1 / gnmt(length),
+    "multiplies log P by the length": lambda length: 1 / length,
+    "divides log P by ((5 + length) / 5)^0.6": lambda length: ((5 + length) / 5) ** 0.6,
+    "divides log P by ((5 + length)^0.6) / 6": lambda length: (5 + length) ** 0.6 / 6,
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Options of a beam search; the defaults are the paper's."""
+
+    beam: int = 4
+    penalty: Penalty = gnmt
+    stop: str = "no better one"
+    """when it stops: no better one, first end, beam ends, twice the beam ends, or limit"""
+    adds_scores: bool = True
+    """whether the score of a hypothesis includes those of its earlier tokens"""
+    numbers: str = "log-probabilities"
+    """what is added: log-probabilities, logits or probabilities"""
+    end: str = "ends"
+    """what the end token does: it ends, it is ignored, or it is never chosen"""
+    chooses: str = "best"
+    """which finished hypothesis it returns: best, first or worst"""
+
+
+Tables = Callable[[list[Row]], Tensor]
+"""hypotheses → logits of their next tokens [N, V]"""
+
+
+def numbers_of(logits: Tensor, kind: str) -> Tensor:
+    """Return what a search adds up."""
+    if kind == "logits":
+        return logits.clone()
+    return logits.softmax(-1) if kind == "probabilities" else logits.log_softmax(-1)
+
+
+def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -> list[int]:
+    """Translate one source: the ids, with the end if there is one.
+
+    Args:
+        search: the options
+        tables: the model, for this source
+        limit: the greatest length
+        end: id of the end token
+        pad: id of padding, which is never chosen
+    """
+    live: list[tuple[Row, float]] = [((), 0.0)]
+    finished: list[tuple[float, Row]] = []
+    for length in range(1, limit + 1):
+        scores = numbers_of(tables([row for row, _ in live]), search.numbers)
+        scores[:, pad] = float("-inf")
+        if search.end == "never":
+            scores[:, end] = float("-inf")
+        before = torch.tensor([score for _, score in live])
+        totals = (before[:, None] if search.adds_scores else 0.0) + scores
+        count = min(2 * search.beam, totals.numel() - 1)
+        top, places = totals.flatten().topk(count)
+        rows = []
+        for score, place in zip(top.tolist(), places.tolist(), strict=True):
+            rows.append(((*live[place // totals.size(1)][0], place % totals.size(1)), score))
+        live = []
+        for row, score in rows:
+            if row[-1] == end and search.end == "ends":
+                finished.append((score / search.penalty(length), row))
+            elif len(live) < search.beam:
+                live.append((row, score))
+        if is_done(search, finished, live, limit):
+            break
+    if not finished:
+        return list(live[0][0])
+    if search.chooses == "first":
+        return list(finished[0][1])
+    choose = min if search.chooses == "worst" else max
+    return list(choose(finished)[1])
+
+
+def is_done(
+    search: Search, finished: list[tuple[float, Row]], live: list[tuple[Row, float]], limit: int
+) -> bool:
+    """Return whether a search stops."""
+    if not live:
+        return True
+    needed = {"first end": 1, "beam ends": search.beam, "twice the beam ends": 2 * search.beam}
+    if search.stop in needed:
+        return len(finished) >= needed[search.stop]
+    if search.stop == "limit" or not finished:
+        return False
+    return max(finished)[0] > live[0][1] / search.penalty(limit)
+
+
+RIGHT = Search()
+
+
+def equivalents() -> Iterator[Search]:
+    """Yield searches that are the paper's, too: other stops and widths lose nothing."""
+    yield RIGHT
+    for beam in (5, 8, 10, 3, 2):
+        yield replace(RIGHT, beam=beam)
+    yield replace(RIGHT, stop="limit")
+
+
+def wrong_searches() -> Iterator[tuple[str, str, Search]]:
+    """Yield (id, end of a sentence, search) of usual mistakes, the most usual first."""
+    greedy = "is greedy: its beam has a size of 1, or its hypotheses are all equal"
+    yield "beam-search", greedy, replace(RIGHT, beam=1)
+    for name, penalty in PENALTIES.items():
+        for stop in ("limit", RIGHT.stop, "twice the beam ends", "beam ends"):
+            yield "length-penalty", name, replace(RIGHT, penalty=penalty, stop=stop)
+    for stop in (RIGHT.stop, "limit", "twice the beam ends", "beam ends", "first end"):
+        base = replace(RIGHT, stop=stop)
+        lost = "does not add up scores: only the last token's score counts"
+        yield "beam-search", lost, replace(base, adds_scores=False)
+        for numbers in ("logits", "probabilities"):
+            yield (
+                "beam-search",
+                f"adds {numbers} in place of log-probabilities",
+                replace(base, numbers=numbers),
+            )
+        yield (
+            "beam-search",
+            "returns the first finished hypothesis, not the best",
+            replace(base, chooses="first"),
+        )
+    yield "beam-search", "goes on after the end token", replace(RIGHT, end="ignored")
+    yield "beam-search", "never chooses the end token", replace(RIGHT, end="never")
+    for beam in (4, 5, 8):
+        stops = replace(RIGHT, beam=beam)
+        first = "stops at the first finished hypothesis"
+        yield "beam-search", first, replace(stops, stop="first end")
+        some = "stops before a better hypothesis has ended"
+        yield "beam-search", some, replace(stops, stop="beam ends")
+        yield "beam-search", some, replace(stops, stop="twice the beam ends")
+    for stop in ("limit", RIGHT.stop):
+        yield (
+            "beam-search",
+            "returns the worst finished hypothesis",
+            replace(RIGHT, chooses="worst", stop=stop),
+        )
