@@ -68,11 +68,10 @@ class Taught:
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return log P of the pairs, and of the endless translation."""
-        numbers = [number for number, _, _ in self.pairs]
-        rows = [row for _, row, _ in self.pairs]
-        of_pairs = self.log_probability(self.source[numbers], rows)
-        endless = self.log_probability(self.source[ENDLESS : ENDLESS + 1], [self.endless])
-        return of_pairs, endless
+        numbers = [number for number, _, _ in self.pairs] + [ENDLESS]
+        rows = [row for _, row, _ in self.pairs] + [self.endless]
+        log_p = self.log_probability(self.source[numbers], rows)
+        return log_p[:-1], log_p[-1]
 
     def teach(self) -> None:
         """Train until each translation is as likely as it should be."""
@@ -89,7 +88,7 @@ class Taught:
                 if away[:4].max() < 0.03 and away[4:].max() < 0.2 and endless > -0.3:
                     break
             adam.zero_grad()
-            loss = -(of_pairs * shares).sum() - endless.sum()
+            loss = -(of_pairs * shares).sum() - endless
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             adam.step()
