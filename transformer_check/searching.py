@@ -68,10 +68,11 @@ class Taught:
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return log P of the pairs, and of the endless translation."""
-        numbers = [number for number, _, _ in self.pairs] + [ENDLESS]
-        rows = [row for _, row, _ in self.pairs] + [self.endless]
-        log_p = self.log_probability(self.source[numbers], rows)
-        return log_p[:-1], log_p[-1]
+        numbers = [number for number, _, _ in self.pairs]
+        rows = [row for _, row, _ in self.pairs]
+        of_pairs = self.log_probability(self.source[numbers], rows)
+        endless = self.log_probability(self.source[ENDLESS : ENDLESS + 1], [self.endless])
+        return of_pairs, endless[0]
 
     def teach(self) -> None:
         """Train until each translation is as likely as it should be."""
