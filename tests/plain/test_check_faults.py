@@ -1,0 +1,85 @@
+"""Faults planted in models of three other styles: the card names each first, and says what it is.
+
+The faults are in tests/plain/check_styles/faults; `python -m tests.plain.check_styles.score` prints
+how many are found and named.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.plain.check_styles import sizes
+from tests.plain.check_styles.faults import FAULTS, KINDS
+from tests.plain.check_styles.faults.fault import Fault
+from tests.plain.check_styles.planting import STYLES, card_of, score, text_of
+from transformer_check import Card
+from transformer_check.findings import DIFFERENCE, ERROR
+
+QUICK = {
+    "padding": "the mask is the first sentence's",
+    "training loss": "the target is not shifted",
+    "attention": "ReLU on queries and keys",
+    "norms": "a norm of each sub-layer's output",
+    "sharing": "one encoder layer n times",
+    "training": "AMSGrad",
+    "embeddings": "the exponent is doubled",
+}
+"""kind → a fault of it that is planted in the default tests; decoding takes seconds"""
+PLANTED = [(style, fault) for fault in FAULTS for style in fault.styles()]
+
+
+@pytest.fixture(scope="module")
+def clean() -> dict[tuple[str, bool], Card]:
+    """The cards of the clean styles, without and with translate."""
+    cards = {}
+    for style in STYLES:
+        for searches in (False, True):
+            cards[style, searches] = card_of(style, searches=searches)
+    return cards
+
+
+def id_of(value: Any) -> str:
+    return value.name if isinstance(value, Fault) else str(value)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_clean_model_has_no_difference(style: str) -> None:
+    card = card_of(style)
+    assert not card.ids(DIFFERENCE, ERROR), card.text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("size", sizes.SIZES)
+def test_a_clean_model_of_any_size_has_no_difference(style: str, size: str) -> None:
+    card = sizes.card_of_size(style, size)
+    assert not card.ids(DIFFERENCE, ERROR), card.text()
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_fault_of_each_kind_is_named_first(kind: str) -> None:
+    fault = next(fault for fault in KINDS[kind] if fault.name == QUICK[kind])
+    style = fault.styles()[len(kind) % len(fault.styles())]
+    result = score(style, fault, card_of(style))
+    assert result.is_named, result.problems
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("style", "fault"), PLANTED, ids=id_of)
+def test_a_planted_fault_is_named_first(
+    style: str, fault: Fault, clean: dict[tuple[str, bool], Card]
+) -> None:
+    result = score(style, fault, clean[style, fault.searches])
+    assert result.is_named, result.problems
+
+
+def test_every_fault_changes_the_text() -> None:
+    for style, fault in PLANTED:
+        assert text_of(style, fault) != text_of(style), fault.name
+
+
+def test_names_of_faults_are_unique() -> None:
+    names = [fault.name for fault in FAULTS]
+    assert len(names) == len(set(names))
+    assert replace(FAULTS[0]) == FAULTS[0]
