@@ -148,6 +148,17 @@ def mistake_of(norm: Norm) -> str:
     return "it is another function than LayerNorm"
 
 
+def epsilon_of_norm(norm: Norm) -> float:
+    """Return the ε of a LayerNorm: tokens of variance 1 get the variance 1 / (1 + ε)."""
+    rng = torch.Generator().manual_seed(20)
+    x = standardised(torch.randn(norm.shape, generator=rng, dtype=torch.float64), (-1,)).float()
+    with torch.no_grad():
+        result = plain_copy(norm.module)(x)
+    variance = float(result.double().var(-1, unbiased=False).mean())
+    is_of_sample = abs(variance - (1 - 1 / norm.shape[-1])) < 1e-4
+    return 0.0 if is_of_sample else 1 / variance - 1
+
+
 def uses(norm: Norm) -> tuple[bool, bool]:
     """Return whether a norm has a gain and a bias that change its result."""
     rng = torch.Generator().manual_seed(19)
@@ -233,6 +244,16 @@ def layer_norms(subject: Subject) -> Finding:
             says=f"A norm is not LayerNorm: {first}.",
             fix="Use nn.LayerNorm(d_model).",
             modules=tuple(wrong),
+        )
+    large = {norm.name: epsilon_of_norm(norm) for norm in found}
+    large = {name: epsilon for name, epsilon in large.items() if epsilon > 1e-3}
+    if large:
+        epsilon = next(iter(large.values()))
+        return differs(
+            f"ε about {epsilon:.2g} in {len(large)} of {len(found)} norms",
+            "ε = 1e-6",
+            says=f"The ε of LayerNorm is {epsilon:.2g}: it makes small activations smaller.",
+            modules=tuple(large),
         )
     without: dict[str, list[str]] = {}
     for norm in found:

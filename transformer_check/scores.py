@@ -53,7 +53,9 @@ def single_number(value: Any) -> float | None:
     """A number, or the only one in a tensor."""
     if isinstance(value, (int, float)):
         return float(value)
-    return float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value.detach())
+    return None
 
 
 class Scales(TorchDispatchMode):

@@ -45,8 +45,8 @@ def shared_parameters(subject: Subject) -> list[list[str]]:
 
 
 def calls_of_modules(subject: Subject) -> Counter[str]:
-    """Count how often modules with parameters get a whole sentence in one run of the model."""
-    calls: Counter[str] = Counter()
+    """Count the sentences that each module with parameters gets in one run of the model."""
+    calls: dict[str, set[float]] = {}
     config = subject.config
     sizes = {subject.source[:1].numel() * config.d_model}
     sizes.add(subject.target[:1].numel() * config.d_model)
@@ -59,7 +59,7 @@ def calls_of_modules(subject: Subject) -> Counter[str]:
         def count(_: nn.Module, inputs: Any, name: str = name) -> None:
             x = inputs[0] if inputs else None
             if isinstance(x, Tensor) and x.is_floating_point() and x.numel() in sizes:
-                calls[name] += 1
+                calls.setdefault(name, set()).add(float(x.detach().pow(3).sum()))
 
         handles.append(module.register_forward_pre_hook(count))
     try:
@@ -67,7 +67,7 @@ def calls_of_modules(subject: Subject) -> Counter[str]:
     finally:
         for handle in handles:
             handle.remove()
-    return calls
+    return Counter({name: len(inputs) for name, inputs in calls.items()})
 
 
 def called_again(subject: Subject) -> list[str]:

@@ -34,8 +34,10 @@ def main() -> int:
                 counts[style][verdict] += 1
                 counts[style]["all"] += 1
                 if not args.quiet and verdict != "named":
-                    print(f"{verdict:<7}{style}: {kind}: {fault.name} [{fault.id}; {fault.says}] ({seconds:.1f} s)")
-                    for text in result.problems[:args.problems]:
+                    print(
+                        f"{verdict:<7}{style}: {kind}: {fault.name} [{fault.id}; {fault.says}] ({seconds:.1f} s)"
+                    )
+                    for text in result.problems[: args.problems]:
                         print(f"         {text}")
                     sys.stdout.flush()
     for style, count in counts.items():

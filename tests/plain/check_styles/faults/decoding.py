@@ -50,7 +50,10 @@ def of_penalty(name: str, says: str, value: str) -> Fault:
         "length-penalty",
         says,
         [(A_PENALTY, f"n = length\n        penalty = {value}"), (A_STOP, "if False:")],
-        [(M_PENALTY, f"n = len(ids) - 1\n                penalty = {value}"), (M_STOP, "if False:")],
+        [
+            (M_PENALTY, f"n = len(ids) - 1\n                penalty = {value}"),
+            (M_STOP, "if False:"),
+        ],
         [(S_PENALTY, f"float(score) / (lambda n: {value})(position + 1)"), (S_STOP, "if False:")],
     )
 
@@ -80,24 +83,55 @@ FAULTS = [
         "greedy decoding",
         "beam-search",
         "greedy",
-        [(A_BEAM, "def translate(model, source):\n    model.eval()\n    rows = torch.full((len(source), 1), START)\n    for _ in range(source.size(1) + 50):\n        rows = torch.cat([rows, model(source, rows)[:, -1:].argmax(-1)], 1)\n    return rows.tolist()\n\n\n" + A_BEAM.replace("translate", "search"))],
-        [(M_CALL, "greedy(model, sentence[None, :length], limit)"), ("def translate(", "@torch.no_grad()\ndef greedy(model, source, limit):\n    ids = [START]\n    while ids[-1] != END and len(ids) <= limit:\n        ids.append(int(logits(model, source, torch.tensor([ids]))[0, -1].argmax()))\n    return ids\n\n\ndef translate(")],
-        [("return [beam_search(model, row[row != PAD], width, alpha, 50) for row in source]", "rows = torch.full((len(source), 1), START)\n    for _ in range(source.size(1) + 50):\n        rows = torch.cat([rows, logits(model, source, rows)[:, -1:].argmax(-1)], 1)\n    return rows")],
+        [
+            (
+                A_BEAM,
+                "def translate(model, source):\n    model.eval()\n    rows = torch.full((len(source), 1), START)\n    for _ in range(source.size(1) + 50):\n        rows = torch.cat([rows, model(source, rows)[:, -1:].argmax(-1)], 1)\n    return rows.tolist()\n\n\n"
+                + A_BEAM.replace("translate", "search"),
+            )
+        ],
+        [
+            (M_CALL, "greedy(model, sentence[None, :length], limit)"),
+            (
+                "def translate(",
+                "@torch.no_grad()\ndef greedy(model, source, limit):\n    ids = [START]\n    while ids[-1] != END and len(ids) <= limit:\n        ids.append(int(logits(model, source, torch.tensor([ids]))[0, -1].argmax()))\n    return ids\n\n\ndef translate(",
+            ),
+        ],
+        [
+            (
+                "return [beam_search(model, row[row != PAD], width, alpha, 50) for row in source]",
+                "rows = torch.full((len(source), 1), START)\n    for _ in range(source.size(1) + 50):\n        rows = torch.cat([rows, logits(model, source, rows)[:, -1:].argmax(-1)], 1)\n    return rows",
+            )
+        ],
     ),
     of_search(
         "all beams are equal",
         "beam-search",
         "equal|same|alike|greedy",
         [("scores[:, 0] = 0.0", "scores[:] = 0.0")],
-        [(M_START, "live = [([START], 0.0)] * beam"), ("values, tokens = log_probs.topk(2 * beam)", "values, tokens = log_probs.topk(1)")],
-        [(S_START, "histories = torch.full((width, 1), START)"), ("scores = torch.zeros(1)", "scores = torch.zeros(width)"),
-         ("cross_caches = [list(layer.cross.keys_and_values(memory)) for layer in model.decoder]", "cross_caches = [[part.expand(-1, width, -1, -1) for part in layer.cross.keys_and_values(memory)] for layer in model.decoder]")],
+        [
+            (M_START, "live = [([START], 0.0)] * beam"),
+            ("values, tokens = log_probs.topk(2 * beam)", "values, tokens = log_probs.topk(1)"),
+        ],
+        [
+            (S_START, "histories = torch.full((width, 1), START)"),
+            ("scores = torch.zeros(1)", "scores = torch.zeros(width)"),
+            (
+                "cross_caches = [list(layer.cross.keys_and_values(memory)) for layer in model.decoder]",
+                "cross_caches = [[part.expand(-1, width, -1, -1) for part in layer.cross.keys_and_values(memory)] for layer in model.decoder]",
+            ),
+        ],
     ),
     of_search(
         "scores are not carried over",
         "beam-search",
         "carried|sum|accumul|last (word|token)|scores",
-        [(A_TOTALS, "totals = 0 * scores[:, :, None].nan_to_num() + log_probs.view(batch, beam, types) + (scores[:, :, None] if length == 1 else 0)")],
+        [
+            (
+                A_TOTALS,
+                "totals = 0 * scores[:, :, None].nan_to_num() + log_probs.view(batch, beam, types) + (scores[:, :, None] if length == 1 else 0)",
+            )
+        ],
         [(M_TOTALS, "candidates.append(([*ids, token], value))")],
         [(S_TOTALS, "totals = 0 * scores[:, None] + log_p")],
     ),
@@ -105,7 +139,12 @@ FAULTS = [
         "raw logits are summed",
         "beam-search",
         "logit|softmax",
-        [("log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]", "log_probs = output\n        log_probs[:, PAD]")],
+        [
+            (
+                "log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]",
+                "log_probs = output\n        log_probs[:, PAD]",
+            )
+        ],
         [("log_probs = output[0, -1].log_softmax(-1)", "log_probs = output[0, -1]")],
         [("log_p = output.log_softmax(-1)", "log_p = output.clone()")],
     ),
@@ -113,7 +152,12 @@ FAULTS = [
         "probabilities are summed",
         "beam-search",
         "probabilit",
-        [("log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]", "log_probs = F.softmax(output, dim=-1)\n        log_probs[:, PAD]")],
+        [
+            (
+                "log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]",
+                "log_probs = F.softmax(output, dim=-1)\n        log_probs[:, PAD]",
+            )
+        ],
         [("log_probs = output[0, -1].log_softmax(-1)", "log_probs = output[0, -1].softmax(-1)")],
         [("log_p = output.log_softmax(-1)", "log_p = output.softmax(-1)")],
     ),
@@ -145,7 +189,13 @@ FAULTS = [
         "the worst hypothesis is chosen",
         "beam-search",
         "worst|lowest|least",
-        [("best[n] = max(best[n], (score / penalty, row[1:]))", "best[n] = min(best[n], (score / penalty, row[1:])) if best[n][1] else (score / penalty, row[1:])"), (A_STOP, "if all(best[n][0] > float('-inf') for n in range(batch)) and length >= 14:")],
+        [
+            (
+                "best[n] = max(best[n], (score / penalty, row[1:]))",
+                "best[n] = min(best[n], (score / penalty, row[1:])) if best[n][1] else (score / penalty, row[1:])",
+            ),
+            (A_STOP, "if all(best[n][0] > float('-inf') for n in range(batch)) and length >= 14:"),
+        ],
         [("best = max(finished", "best = min(finished"), (M_STOP, "if len(finished) >= 30:")],
         [("return max(done)[1]", "return min(done)[1]"), (S_STOP, "if len(done) >= 30:")],
     ),
@@ -153,7 +203,12 @@ FAULTS = [
         "the first finished hypothesis is chosen",
         "beam-search|search-stop|length-penalty",
         "first",
-        [("best[n] = max(best[n], (score / penalty, row[1:]))", "best[n] = best[n] if best[n][1] else (0.0, row[1:])")],
+        [
+            (
+                "best[n] = max(best[n], (score / penalty, row[1:]))",
+                "best[n] = best[n] if best[n][1] else (0.0, row[1:])",
+            )
+        ],
         [("best = max(finished, key=lambda pair: pair[1])", "best = finished[0]")],
         [("return max(done)[1]", "return done[0][1]")],
     ),
@@ -189,24 +244,50 @@ FAULTS = [
         "decoding|beam-search|decoding-mask",
         "padding|source",
         [(A_SOURCE, A_SOURCE.replace("model.source_mask(source)", "None"))],
-        [("sentence[None, :length]", "sentence[None]"), ("@torch.no_grad()\ndef search(model, sentence, beam, alpha, limit):\n    \"\"\"Translate one sentence [1, S] with lists of hypotheses.\"\"\"\n    source_padding = sentence == PAD", "@torch.no_grad()\ndef search(model, sentence, beam, alpha, limit):\n    \"\"\"Translate one sentence [1, S] with lists of hypotheses.\"\"\"\n    source_padding = None")],
+        [
+            ("sentence[None, :length]", "sentence[None]"),
+            (
+                '@torch.no_grad()\ndef search(model, sentence, beam, alpha, limit):\n    """Translate one sentence [1, S] with lists of hypotheses."""\n    source_padding = sentence == PAD',
+                '@torch.no_grad()\ndef search(model, sentence, beam, alpha, limit):\n    """Translate one sentence [1, S] with lists of hypotheses."""\n    source_padding = None',
+            ),
+        ],
         [("row[row != PAD]", "row.masked_fill(row == PAD, 0)")],
     ),
     of_search(
         "the cache puts every word at position 0",
         "decoding|beam-search|decoding-positions",
         "position",
-        [("output = model.decode(rows, memory, target_mask, source_mask)[:, -1]", "full, model.table = model.table, model.table[:1].expand_as(model.table)\n        output = model.decode(rows, memory, target_mask, source_mask)[:, -1]\n        model.table = full")],
+        [
+            (
+                "output = model.decode(rows, memory, target_mask, source_mask)[:, -1]",
+                "full, model.table = model.table, model.table[:1].expand_as(model.table)\n        output = model.decode(rows, memory, target_mask, source_mask)[:, -1]\n        model.table = full",
+            )
+        ],
         [],
-        [("x = self.embed_target(tokens[None], position)", "x = self.embed_target(tokens[None], 0)")],
+        [
+            (
+                "x = self.embed_target(tokens[None], position)",
+                "x = self.embed_target(tokens[None], 0)",
+            )
+        ],
     ),
     of_search(
         "the cache counts positions from one",
         "decoding|beam-search|decoding-positions",
         "position",
-        [("output = model.decode(rows, memory, target_mask, source_mask)[:, -1]", "full, model.table = model.table, model.table[1:]\n        output = model.decode(rows, memory, target_mask, source_mask)[:, -1]\n        model.table = full")],
+        [
+            (
+                "output = model.decode(rows, memory, target_mask, source_mask)[:, -1]",
+                "full, model.table = model.table, model.table[1:]\n        output = model.decode(rows, memory, target_mask, source_mask)[:, -1]\n        model.table = full",
+            )
+        ],
         [],
-        [("x = self.embed_target(tokens[None], position)", "x = self.embed_target(tokens[None], position + 1)")],
+        [
+            (
+                "x = self.embed_target(tokens[None], position)",
+                "x = self.embed_target(tokens[None], position + 1)",
+            )
+        ],
     ),
     of_search(
         "the cache is not reordered",
@@ -214,14 +295,27 @@ FAULTS = [
         "cache|reorder|history|another hypothesis",
         [],
         [],
-        [("cache[:] = [part[:, chosen] for part in cache]", "cache[:] = [part[:, :1].expand(-1, len(chosen), -1, -1) if part.size(1) == 1 else part[:, : len(chosen)] for part in cache]")],
+        [
+            (
+                "cache[:] = [part[:, chosen] for part in cache]",
+                "cache[:] = [part[:, :1].expand(-1, len(chosen), -1, -1) if part.size(1) == 1 else part[:, : len(chosen)] for part in cache]",
+            )
+        ],
     ),
     of_search(
         "only the last word is read",
         "decoding|beam-search|decoding-cache",
         "last (word|token)|history|earlier",
-        [("output = model.decode(rows, memory, target_mask, source_mask)[:, -1]", "output = model.decode(rows[:, -1:], memory, None, source_mask)[:, -1]")],
-        [("target = torch.tensor([ids])", "target = torch.tensor([ids[-1:]])"), ("causal = causal_mask(len(ids))", "causal = None")],
+        [
+            (
+                "output = model.decode(rows, memory, target_mask, source_mask)[:, -1]",
+                "output = model.decode(rows[:, -1:], memory, None, source_mask)[:, -1]",
+            )
+        ],
+        [
+            ("target = torch.tensor([ids])", "target = torch.tensor([ids[-1:]])"),
+            ("causal = causal_mask(len(ids))", "causal = None"),
+        ],
         [("cache[:] = [part[:, chosen] for part in cache]", "cache[:] = []")],
     ),
     of_search(
@@ -244,7 +338,12 @@ FAULTS = [
         "the source is turned round in decoding",
         "decoding|beam-search|decoding-source",
         "source",
-        [("source = source.repeat_interleave(beam, dim=0)", "source = source.flip(1).repeat_interleave(beam, dim=0)")],
+        [
+            (
+                "source = source.repeat_interleave(beam, dim=0)",
+                "source = source.flip(1).repeat_interleave(beam, dim=0)",
+            )
+        ],
         [("sentence[None, :length]", "sentence[None, :length].flip(1)")],
         [("row[row != PAD], width", "row[row != PAD].flip(0), width")],
     ),
@@ -252,7 +351,12 @@ FAULTS = [
         "the source's end is cut off in decoding",
         "decoding|beam-search|decoding-source",
         "end|source",
-        [("source = source.repeat_interleave(beam, dim=0)", "source = source.masked_fill(source == END, PAD).repeat_interleave(beam, dim=0)")],
+        [
+            (
+                "source = source.repeat_interleave(beam, dim=0)",
+                "source = source.masked_fill(source == END, PAD).repeat_interleave(beam, dim=0)",
+            )
+        ],
         [("sentence[None, :length]", "sentence[None, : length - 1]")],
         [("row[row != PAD], width", "row[(row != PAD) & (row != END)], width")],
     ),
@@ -260,7 +364,12 @@ FAULTS = [
         "all sentences get the first one's translation",
         "decoding|beam-search|decoding-batch",
         "sentence|source",
-        [("source = source.repeat_interleave(beam, dim=0)", "source = source[:1].repeat(batch * beam, 1)")],
+        [
+            (
+                "source = source.repeat_interleave(beam, dim=0)",
+                "source = source[:1].repeat(batch * beam, 1)",
+            )
+        ],
         [("for sentence in source:", "for sentence in source[:1].expand_as(source):")],
         [("for row in source]", "for row in source[:1].expand_as(source)]")],
     ),
@@ -268,7 +377,12 @@ FAULTS = [
         "sentences come back in another order",
         "decoding|beam-search|decoding-batch",
         "order|sentence",
-        [("return [best[n][1] or rows[n, 0, 1:].tolist() for n in range(batch)]", "return [best[n][1] or rows[n, 0, 1:].tolist() for n in reversed(range(batch))]")],
+        [
+            (
+                "return [best[n][1] or rows[n, 0, 1:].tolist() for n in range(batch)]",
+                "return [best[n][1] or rows[n, 0, 1:].tolist() for n in reversed(range(batch))]",
+            )
+        ],
         [("    return translations", "    return translations[::-1]")],
         [("for row in source]", "for row in source.flip(0)]")],
     ),

@@ -23,9 +23,24 @@ def of_angle(name: str, says: str, angle: str, id: str = "sinusoids") -> Fault:
         name,
         id=id,
         says=says,
-        batch_first=[(A_TABLE, f"p, i, d = position.float(), torch.arange(width // 2), width\n    position, rates = 1.0, {angle}")],
-        multihead=[(M_TABLE, f"p, i, d = position[:, None], pair, config.d_model\n        angles = {angle}")],
-        sequence_first=[(S_TABLE, f"p, i, d = positions[:, None], torch.arange(width // 2), width\n    angle = {angle}")],
+        batch_first=[
+            (
+                A_TABLE,
+                f"p, i, d = position.float(), torch.arange(width // 2), width\n    position, rates = 1.0, {angle}",
+            )
+        ],
+        multihead=[
+            (
+                M_TABLE,
+                f"p, i, d = position[:, None], pair, config.d_model\n        angles = {angle}",
+            )
+        ],
+        sequence_first=[
+            (
+                S_TABLE,
+                f"p, i, d = positions[:, None], torch.arange(width // 2), width\n    angle = {angle}",
+            )
+        ],
     )
 
 
@@ -39,7 +54,12 @@ def of_columns(name: str, says: str, even: str, odd: str, id: str = "sinusoids")
             (A_EVEN, f"a = position * rates\n    table[:, 0::2] = {even}"),
             (A_ODD, f"table[:, 1::2] = {odd}"),
         ],
-        multihead=[(M_STACK, f"a = angles\n        sinusoids = torch.stack([{even}, {odd}], dim=2).flatten(1)")],
+        multihead=[
+            (
+                M_STACK,
+                f"a = angles\n        sinusoids = torch.stack([{even}, {odd}], dim=2).flatten(1)",
+            )
+        ],
         sequence_first=[
             (S_EVEN, f"a = angle\n    table[:, ::2] = {even}"),
             (S_ODD, f"table[:, 1::2] = {odd}"),
@@ -54,9 +74,16 @@ def of_table(name: str, id: str, says: str, change: str) -> Fault:
         name,
         id=id,
         says=says,
-        batch_first=[(A_SUM, f"t = self.table[: ids.size(1)]\n        return self.dropout({change})")],
+        batch_first=[
+            (A_SUM, f"t = self.table[: ids.size(1)]\n        return self.dropout({change})")
+        ],
         multihead=[(M_SUM, f"t = self.sinusoids[: ids.shape[1]]\n        x = {change}")],
-        sequence_first=[(S_SUM, f"t = sinusoids(positions, self.width)\n        return self.drop({change.replace('[LENGTH', '[LENGTH')})")],
+        sequence_first=[
+            (
+                S_SUM,
+                f"t = sinusoids(positions, self.width)\n        return self.drop({change.replace('[LENGTH', '[LENGTH')})",
+            )
+        ],
     )
 
 
@@ -66,9 +93,18 @@ def of_factor(name: str, id: str, says: str, factor: str) -> Fault:
         name,
         id=id,
         says=says,
-        batch_first=[(A_EMBED, f"d = self.config.d_model\n        x = self.embedding(ids) * {factor}")],
-        multihead=[("self.factor = config.d_model**0.5", f"d = config.d_model\n        self.factor = {factor}")],
-        sequence_first=[(S_EMBED, f"d = self.width\n        x = F.embedding(ids, self.words) * {factor}")],
+        batch_first=[
+            (A_EMBED, f"d = self.config.d_model\n        x = self.embedding(ids) * {factor}")
+        ],
+        multihead=[
+            (
+                "self.factor = config.d_model**0.5",
+                f"d = config.d_model\n        self.factor = {factor}",
+            )
+        ],
+        sequence_first=[
+            (S_EMBED, f"d = self.width\n        x = F.embedding(ids, self.words) * {factor}")
+        ],
     )
 
 
@@ -83,66 +119,200 @@ FAULTS = [
     of_angle("positions begin with 2", "start at 2", "(p + 2) / 10000 ** (2 * i / d)"),
     of_angle("positions are halved", "halve", "p / 2 / 10000 ** (2 * i / d)"),
     of_angle("positions are twice as far apart", "twice|2", "2 * p / 10000 ** (2 * i / d)"),
-    of_angle("positions are a share of the length", "share|scale|/|0\\.0", "p / 128 / 10000 ** (2 * i / d)"),
-    of_angle("positions are degrees", "360|degree|π|6\\.28|2π", "2 * 3.14159265 * p / 10000 ** (2 * i / d)"),
-    of_angle("wavelengths are one pair late", "2\\(i ?\\+ ?1\\)|2i ?\\+ ?2|pair", "p / 10000 ** ((2 * i + 2) / d)"),
-    of_angle("the exponent is 2i / (d - 2)", "d_model - 2", "p / 10000 ** (2 * i / (d - 2))", "sinusoids|sinusoid-variant"),
+    of_angle(
+        "positions are a share of the length",
+        "share|scale|/|0\\.0",
+        "p / 128 / 10000 ** (2 * i / d)",
+    ),
+    of_angle(
+        "positions are degrees",
+        "360|degree|π|6\\.28|2π",
+        "2 * 3.14159265 * p / 10000 ** (2 * i / d)",
+    ),
+    of_angle(
+        "wavelengths are one pair late",
+        "2\\(i ?\\+ ?1\\)|2i ?\\+ ?2|pair",
+        "p / 10000 ** ((2 * i + 2) / d)",
+    ),
+    of_angle(
+        "the exponent is 2i / (d - 2)",
+        "d_model - 2",
+        "p / 10000 ** (2 * i / (d - 2))",
+        "sinusoids|sinusoid-variant",
+    ),
     of_columns("sines alone", "sine|cos", "a.sin()", "a.sin()"),
     of_columns("cosines alone", "cosine|sin", "a.cos()", "a.cos()"),
-    of_columns("cosines first", "cosines?( come)? first|cosines, then|swapped|cosines and sines", "a.cos()", "a.sin()", "sinusoids|sinusoid-variant"),
+    of_columns(
+        "cosines first",
+        "cosines?( come)? first|cosines, then|swapped|cosines and sines",
+        "a.cos()",
+        "a.sin()",
+        "sinusoids|sinusoid-variant",
+    ),
     of_columns("negative cosines", "sign|negative|-", "a.sin()", "-a.cos()"),
     of_columns("squares", "", "a.sin() ** 2", "a.cos() ** 2"),
     Fault(
         "each dimension has a wavelength of its own",
         id="sinusoids|sinusoid-variant",
         says="odd|own|2i ?\\+ ?1",
-        batch_first=[(A_ODD, "table[:, 1::2] = torch.cos(position * torch.exp(torch.arange(1, width, 2) * (-math.log(10000.0) / width)))")],
-        multihead=[(M_STACK, "sinusoids = torch.stack([angles.sin(), (angles * 10000 ** (-1 / config.d_model)).cos()], dim=2).flatten(1)")],
+        batch_first=[
+            (
+                A_ODD,
+                "table[:, 1::2] = torch.cos(position * torch.exp(torch.arange(1, width, 2) * (-math.log(10000.0) / width)))",
+            )
+        ],
+        multihead=[
+            (
+                M_STACK,
+                "sinusoids = torch.stack([angles.sin(), (angles * 10000 ** (-1 / config.d_model)).cos()], dim=2).flatten(1)",
+            )
+        ],
         sequence_first=[(S_ODD, "table[:, 1::2] = (angle * 10000 ** (-1 / width)).cos()")],
     ),
-    of_columns("sines and cosines are factors of two", "2|twice|factor", "2 * a.sin()", "2 * a.cos()"),
-    of_table("positions are not added", "sinusoids|source-order|target-order", "no positions", "x + 0 * t"),
-    of_table("positions are multiplied with words", "sinusoids|embedding-scale|embedding-sum", "multipl", "x * t"),
+    of_columns(
+        "sines and cosines are factors of two", "2|twice|factor", "2 * a.sin()", "2 * a.cos()"
+    ),
+    of_table(
+        "positions are not added",
+        "sinusoids|source-order|target-order",
+        "no positions",
+        "x + 0 * t",
+    ),
+    of_table(
+        "positions are multiplied with words",
+        "sinusoids|embedding-scale|embedding-sum",
+        "multipl",
+        "x * t",
+    ),
     of_table("positions are added twice", "sinusoids", "2|twice", "x + t + t"),
-    of_table("positions are turned round", "sinusoids", "revers|order|last|turned", "x + t.flip(0)"),
-    of_table("positions are clamped", "sinusoids|positions-clamped", "clamp|same|10", "x + t[torch.arange(len(t)).clamp(max=10)]"),
-    of_table("positions begin again", "sinusoids|positions-clamped", "again|repeat|period|16", "x + t[torch.arange(len(t)) % 16]"),
-    of_table("one position for all words", "sinusoids|source-order|target-order", "same|one|constant", "x + t[:1]"),
-    of_table("the sum is multiplied", "embedding-scale|sinusoids", "sum|position|both|5\\.6|√d_model", "(x / 32**0.5 + t) * 32**0.5"),
-    of_table("a norm between embedding and layer", "embedding-norm|embedding-scale|embedding-sum", "norm", "torch.nn.functional.layer_norm(x + t, x.shape[-1:])"),
-    of_table("an activation between embedding and layer", "stray-activation|embedding-norm|embedding-scale|embedding-sum", "", "torch.relu(x + t)"),
+    of_table(
+        "positions are turned round", "sinusoids", "revers|order|last|turned", "x + t.flip(0)"
+    ),
+    of_table(
+        "positions are clamped",
+        "sinusoids|positions-clamped",
+        "clamp|same|10",
+        "x + t[torch.arange(len(t)).clamp(max=10)]",
+    ),
+    of_table(
+        "positions begin again",
+        "sinusoids|positions-clamped",
+        "again|repeat|period|16",
+        "x + t[torch.arange(len(t)) % 16]",
+    ),
+    of_table(
+        "one position for all words",
+        "sinusoids|source-order|target-order",
+        "same|one|constant",
+        "x + t[:1]",
+    ),
+    of_table(
+        "the sum is multiplied",
+        "embedding-scale|sinusoids",
+        "sum|position|both|5\\.6|√d_model",
+        "(x / 32**0.5 + t) * 32**0.5",
+    ),
+    of_table(
+        "a norm between embedding and layer",
+        "embedding-norm|embedding-scale|embedding-sum",
+        "norm",
+        "torch.nn.functional.layer_norm(x + t, x.shape[-1:])",
+    ),
+    of_table(
+        "an activation between embedding and layer",
+        "stray-activation|embedding-norm|embedding-scale|embedding-sum",
+        "",
+        "torch.relu(x + t)",
+    ),
     Fault(
         "a norm module between embedding and layer",
         id="embedding-norm|embedding-scale|embedding-sum",
         says="norm",
-        batch_first=[("x = self.embed(source)", "x = self.norm(self.embed(source))"),
-                     ("self.dropout = nn.Dropout(config.dropout)\n\n    def embed(", "self.dropout = nn.Dropout(config.dropout)\n        self.norm = nn.LayerNorm(config.d_model)\n\n    def embed("),
-                     ("return model.embed(ids)", "return model.norm(model.embed(ids))")],
-        multihead=[("x = x + self.sinusoids[: ids.shape[1]]\n        return self.dropout(x)", "x = x + self.sinusoids[: ids.shape[1]]\n        return self.dropout(self.norm(x))"),
-                   ("self.dropout = nn.Dropout(config.dropout)\n\n    def forward(self, ids)", "self.dropout = nn.Dropout(config.dropout)\n        self.norm = nn.LayerNorm(config.d_model)\n\n    def forward(self, ids)")],
-        sequence_first=[("x = self.embed(source)", "x = self.norm(self.embed(source))"),
-                        ("        self.drop = nn.Dropout(config.dropout)\n\n    def embed(", "        self.drop = nn.Dropout(config.dropout)\n        self.norm = Norm(config.d_model)\n\n    def embed("),
-                        ("return model.embed(ids.T).transpose(0, 1)", "return model.norm(model.embed(ids.T)).transpose(0, 1)")],
+        batch_first=[
+            ("x = self.embed(source)", "x = self.norm(self.embed(source))"),
+            (
+                "self.dropout = nn.Dropout(config.dropout)\n\n    def embed(",
+                "self.dropout = nn.Dropout(config.dropout)\n        self.norm = nn.LayerNorm(config.d_model)\n\n    def embed(",
+            ),
+            ("return model.embed(ids)", "return model.norm(model.embed(ids))"),
+        ],
+        multihead=[
+            (
+                "x = x + self.sinusoids[: ids.shape[1]]\n        return self.dropout(x)",
+                "x = x + self.sinusoids[: ids.shape[1]]\n        return self.dropout(self.norm(x))",
+            ),
+            (
+                "self.dropout = nn.Dropout(config.dropout)\n\n    def forward(self, ids)",
+                "self.dropout = nn.Dropout(config.dropout)\n        self.norm = nn.LayerNorm(config.d_model)\n\n    def forward(self, ids)",
+            ),
+        ],
+        sequence_first=[
+            ("x = self.embed(source)", "x = self.norm(self.embed(source))"),
+            (
+                "        self.drop = nn.Dropout(config.dropout)\n\n    def embed(",
+                "        self.drop = nn.Dropout(config.dropout)\n        self.norm = Norm(config.d_model)\n\n    def embed(",
+            ),
+            (
+                "return model.embed(ids.T).transpose(0, 1)",
+                "return model.norm(model.embed(ids.T)).transpose(0, 1)",
+            ),
+        ],
     ),
-    of_factor("embeddings are not multiplied", "embedding-scale", "√d_model|5\\.66|std|initialis", "1"),
+    of_factor(
+        "embeddings are not multiplied", "embedding-scale", "√d_model|5\\.66|std|initialis", "1"
+    ),
     of_factor("embeddings are divided", "embedding-scale", "√d_model|divided", "d**-0.5"),
     of_factor("embeddings are multiplied by d_model", "embedding-scale", "d_model", "d"),
-    of_factor("embeddings are multiplied by another number", "embedding-scale", "√d_model|5\\.6", "10"),
+    of_factor(
+        "embeddings are multiplied by another number", "embedding-scale", "√d_model|5\\.6", "10"
+    ),
     Fault(
         "learned positions",
         id="learned-positions",
         says="learned|trained",
-        batch_first=[('self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))', "self.table = nn.Parameter(torch.randn(config.max_length + 2, config.d_model))")],
-        multihead=[('self.register_buffer("sinusoids", sinusoids, persistent=False)', "self.sinusoids = nn.Parameter(torch.randn_like(sinusoids))")],
-        sequence_first=[("self.width = config.d_model\n", "self.width = config.d_model\n        self.positions = nn.Parameter(torch.randn(200, 1, config.d_model))\n"), (S_SUM, "return self.drop(x + self.positions[: len(ids)])")],
+        batch_first=[
+            (
+                'self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))',
+                "self.table = nn.Parameter(torch.randn(config.max_length + 2, config.d_model))",
+            )
+        ],
+        multihead=[
+            (
+                'self.register_buffer("sinusoids", sinusoids, persistent=False)',
+                "self.sinusoids = nn.Parameter(torch.randn_like(sinusoids))",
+            )
+        ],
+        sequence_first=[
+            (
+                "self.width = config.d_model\n",
+                "self.width = config.d_model\n        self.positions = nn.Parameter(torch.randn(200, 1, config.d_model))\n",
+            ),
+            (S_SUM, "return self.drop(x + self.positions[: len(ids)])"),
+        ],
     ),
     Fault(
         "random positions that are not learned",
         id="sinusoids",
         says="random|no sinusoid|not a sinusoid",
-        batch_first=[('self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))', 'self.register_buffer("table", torch.randn(config.max_length + 2, config.d_model))')],
-        multihead=[('self.register_buffer("sinusoids", sinusoids, persistent=False)', 'self.register_buffer("sinusoids", torch.randn_like(sinusoids))')],
-        sequence_first=[("self.width = config.d_model\n", "self.width = config.d_model\n        self.register_buffer('positions', torch.randn(200, 1, config.d_model))\n"), (S_SUM, "return self.drop(x + self.positions[: len(ids)])")],
+        batch_first=[
+            (
+                'self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))',
+                'self.register_buffer("table", torch.randn(config.max_length + 2, config.d_model))',
+            )
+        ],
+        multihead=[
+            (
+                'self.register_buffer("sinusoids", sinusoids, persistent=False)',
+                'self.register_buffer("sinusoids", torch.randn_like(sinusoids))',
+            )
+        ],
+        sequence_first=[
+            (
+                "self.width = config.d_model\n",
+                "self.width = config.d_model\n        self.register_buffer('positions', torch.randn(200, 1, config.d_model))\n",
+            ),
+            (S_SUM, "return self.drop(x + self.positions[: len(ids)])"),
+        ],
     ),
     Fault(
         "positions by the sentence's number",
@@ -150,23 +320,37 @@ FAULTS = [
         says="batch|sentence",
         batch_first=[(A_SUM, "return self.dropout(x + self.table[: ids.size(0)][:, None])")],
         multihead=[(M_SUM, "x = x + self.sinusoids[: ids.shape[0]][:, None]")],
-        sequence_first=[("positions = torch.arange(first, first + len(ids), dtype=torch.float)", "positions = torch.arange(ids.shape[1], dtype=torch.float)"), (S_SUM, "return self.drop(x + sinusoids(positions, self.width).transpose(0, 1))")],
+        sequence_first=[
+            (
+                "positions = torch.arange(first, first + len(ids), dtype=torch.float)",
+                "positions = torch.arange(ids.shape[1], dtype=torch.float)",
+            ),
+            (S_SUM, "return self.drop(x + sinusoids(positions, self.width).transpose(0, 1))"),
+        ],
     ),
     Fault(
         "logits are multiplied",
         id="output-scale",
         says="√d_model|multipl",
-        batch_first=[("return self.output(x)", "return self.output(x) * math.sqrt(self.config.d_model)")],
+        batch_first=[
+            ("return self.output(x)", "return self.output(x) * math.sqrt(self.config.d_model)")
+        ],
         multihead=[("return self.generator(x)", "return self.generator(x) * 32**0.5")],
-        sequence_first=[("return x @ self.words.T\n", "return x @ self.words.T * self.width**0.5\n")],
+        sequence_first=[
+            ("return x @ self.words.T\n", "return x @ self.words.T * self.width**0.5\n")
+        ],
     ),
     Fault(
         "logits are divided",
         id="output-scale",
         says="√d_model|divid",
-        batch_first=[("return self.output(x)", "return self.output(x) / math.sqrt(self.config.d_model)")],
+        batch_first=[
+            ("return self.output(x)", "return self.output(x) / math.sqrt(self.config.d_model)")
+        ],
         multihead=[("return self.generator(x)", "return self.generator(x) / 32**0.5")],
-        sequence_first=[("return x @ self.words.T\n", "return x @ self.words.T / self.width**0.5\n")],
+        sequence_first=[
+            ("return x @ self.words.T\n", "return x @ self.words.T / self.width**0.5\n")
+        ],
     ),
     Fault(
         "a ReLU before the output",

@@ -32,7 +32,9 @@ def of_norm(name: str, id: str, says: str, body: str, s_body: str = "") -> Fault
     )
 
 
-def of_layers(name: str, id: str, says: str, a: str, m: str, s: str, everywhere: bool = True) -> Fault:
+def of_layers(
+    name: str, id: str, says: str, a: str, m: str, s: str, everywhere: bool = True
+) -> Fault:
     """Another sum: ``n(x)`` is the norm, ``f(x)`` the sub-layer with its dropout, in the encoder."""
     return Fault(
         name,
@@ -70,8 +72,7 @@ def of_layers(name: str, id: str, says: str, a: str, m: str, s: str, everywhere:
             ),
             (
                 "y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))",
-                "n, f = self.ffn_norm, lambda x: self.drop(self.ffn(x))\n"
-                f"        x = {s}",
+                f"n, f = self.ffn_norm, lambda x: self.drop(self.ffn(x))\n        x = {s}",
             ),
         ],
     )
@@ -80,57 +81,268 @@ def of_layers(name: str, id: str, says: str, a: str, m: str, s: str, everywhere:
 PRE = "x + f(n(x))"
 
 FAULTS = [
-    of_norm("RMSNorm", "layer-norm", "RMS", "return self.w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) + self.b"),
-    of_norm("RMSNorm without a bias", "layer-norm", "RMS", "return self.w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)"),
-    of_norm("the mean is not subtracted", "layer-norm", "mean", "return self.w * x / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("only the mean is subtracted", "layer-norm", "varian|divid", "return self.w * (x - x.mean(-1, keepdim=True)) + self.b"),
-    of_norm("the norm divides by the variance", "layer-norm", "varian", "return self.w * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm divides by a sample's deviation", "layer-norm|norm|norm-formula|norm-epsilon", "sample|d - 1|unbiased", "return self.w * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.b"),
-    of_norm("the norm is over the length", "layer-norm", "length|position|sentence", "d = x.dim() - 2\n        return self.w * (x - x.mean(d, keepdim=True)) / torch.sqrt(x.var(d, keepdim=True, unbiased=False) + self.eps) + self.b", "return self.w * (x - x.mean(0, keepdim=True)) / torch.sqrt(x.var(0, keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm is over length and width", "layer-norm", "length|position|sentence|token", "return self.w * (x - x.mean((-2, -1), keepdim=True)) / torch.sqrt(x.var((-2, -1), keepdim=True, unbiased=False) + self.eps) + self.b", "return self.w * (x - x.mean((0, 2), keepdim=True)) / torch.sqrt(x.var((0, 2), keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm is over the batch", "layer-norm|norm|batch-independence", "batch|sentence", "return self.w * (x - x.mean((0, 1), keepdim=True)) / torch.sqrt(x.var((0, 1), keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm is over everything", "layer-norm|norm|batch-independence", "batch|sentence", "return self.w * (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm is of unit length", "layer-norm", "length|unit|L2|varian|norm", "return self.w * x / (x.norm(dim=-1, keepdim=True) + self.eps) + self.b"),
-    of_norm("the norm has no gain and no bias", "layer-norm|norm|norm-affine|norm-gain", "gain", "return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps)"),
-    of_norm("the norm has no gain", "layer-norm|norm|norm-affine|norm-gain", "gain", "return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b"),
-    of_norm("the norm has no bias", "layer-norm|norm|norm-affine|norm-bias|gradients", "bias", "return self.w * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps)"),
-    of_norm("the epsilon of the norm is 0.1", "norm-epsilon|norm", "0\\.1|1e-01", "return self.w * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 0.1) + self.b"),
+    of_norm(
+        "RMSNorm",
+        "layer-norm",
+        "RMS",
+        "return self.w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) + self.b",
+    ),
+    of_norm(
+        "RMSNorm without a bias",
+        "layer-norm",
+        "RMS",
+        "return self.w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)",
+    ),
+    of_norm(
+        "the mean is not subtracted",
+        "layer-norm",
+        "mean",
+        "return self.w * x / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "only the mean is subtracted",
+        "layer-norm",
+        "varian|divid",
+        "return self.w * (x - x.mean(-1, keepdim=True)) + self.b",
+    ),
+    of_norm(
+        "the norm divides by the variance",
+        "layer-norm",
+        "varian",
+        "return self.w * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm divides by a sample's deviation",
+        "norm-variance",
+        "sample|d - 1|unbiased",
+        "return self.w * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm is over the length",
+        "layer-norm",
+        "length|position|sentence",
+        "d = x.dim() - 2\n        return self.w * (x - x.mean(d, keepdim=True)) / torch.sqrt(x.var(d, keepdim=True, unbiased=False) + self.eps) + self.b",
+        "return self.w * (x - x.mean(0, keepdim=True)) / torch.sqrt(x.var(0, keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm is over length and width",
+        "layer-norm",
+        "length|position|sentence|token",
+        "return self.w * (x - x.mean((-2, -1), keepdim=True)) / torch.sqrt(x.var((-2, -1), keepdim=True, unbiased=False) + self.eps) + self.b",
+        "return self.w * (x - x.mean((0, 2), keepdim=True)) / torch.sqrt(x.var((0, 2), keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm is over the batch",
+        "layer-norm|norm|batch-independence",
+        "batch|sentence",
+        "return self.w * (x - x.mean((0, 1), keepdim=True)) / torch.sqrt(x.var((0, 1), keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm is over everything",
+        "layer-norm|norm|batch-independence",
+        "batch|sentence",
+        "return self.w * (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm is of unit length",
+        "layer-norm",
+        "length|unit|L2|varian|norm",
+        "return self.w * x / (x.norm(dim=-1, keepdim=True) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm has no gain and no bias",
+        "layer-norm|norm|norm-affine|norm-gain",
+        "gain",
+        "return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps)",
+    ),
+    of_norm(
+        "the norm has no gain",
+        "layer-norm|norm|norm-affine|norm-gain",
+        "gain",
+        "return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_norm(
+        "the norm has no bias",
+        "layer-norm|norm|norm-affine|norm-bias|gradients",
+        "bias",
+        "return self.w * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps)",
+    ),
+    of_norm(
+        "the epsilon of the norm is 0.1",
+        "layer-norm|norm-epsilon",
+        "0\\.1|1e-01",
+        "return self.w * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 0.1) + self.b",
+    ),
     of_norm("the norm does nothing", "layer-norm|norm|post-norm", "", "return x"),
     Fault(
         "BatchNorm",
         id="layer-norm|norm|batch-independence",
         says="batch",
-        batch_first=[(A_NORM, "Batch(config.d_model)"), (A_CLASS, "class Batch(nn.BatchNorm1d):\n    def forward(self, x):\n        return super().forward(x.transpose(1, 2)).transpose(1, 2)\n\n\n" + A_CLASS)],
-        multihead=[(M_NORM, "Batch(config.d_model)"), (M_CLASS, "class Batch(nn.BatchNorm1d):\n    def forward(self, x):\n        return super().forward(x.transpose(1, 2)).transpose(1, 2)\n\n\n" + M_CLASS)],
-        sequence_first=[(S_NORM, "return F.batch_norm(x.permute(1, 2, 0), None, None, self.gain, self.bias, True).permute(2, 0, 1)")],
+        batch_first=[
+            (A_NORM, "Batch(config.d_model)"),
+            (
+                A_CLASS,
+                "class Batch(nn.BatchNorm1d):\n    def forward(self, x):\n        return super().forward(x.transpose(1, 2)).transpose(1, 2)\n\n\n"
+                + A_CLASS,
+            ),
+        ],
+        multihead=[
+            (M_NORM, "Batch(config.d_model)"),
+            (
+                M_CLASS,
+                "class Batch(nn.BatchNorm1d):\n    def forward(self, x):\n        return super().forward(x.transpose(1, 2)).transpose(1, 2)\n\n\n"
+                + M_CLASS,
+            ),
+        ],
+        sequence_first=[
+            (
+                S_NORM,
+                "return F.batch_norm(x.permute(1, 2, 0), None, None, self.gain, self.bias, True).permute(2, 0, 1)",
+            )
+        ],
     ),
     Fault(
         "one norm for all sums of a layer",
         id="shared-modules",
-        says="layer-norm",
-        batch_first=[("self.norm_2 = " + A_NORM, "self.norm_2 = self.norm_1"), ("self.norm_3 = " + A_NORM, "self.norm_3 = self.norm_1")],
-        multihead=[("[nn.LayerNorm(config.d_model) for _ in range(2)]", "[nn.LayerNorm(config.d_model)] * 2"), ("[nn.LayerNorm(config.d_model) for _ in range(3)]", "[nn.LayerNorm(config.d_model)] * 3")],
-        sequence_first=[("self.cross_norm = Norm(config.d_model)", "self.cross_norm = self.heads_norm"), ("self.ffn_norm = Norm(config.d_model)", "self.ffn_norm = self.heads_norm")],
+        says="norm",
+        batch_first=[
+            ("self.norm_2 = " + A_NORM, "self.norm_2 = self.norm_1"),
+            ("self.norm_3 = " + A_NORM, "self.norm_3 = self.norm_1"),
+        ],
+        multihead=[
+            (
+                "[nn.LayerNorm(config.d_model) for _ in range(2)]",
+                "[nn.LayerNorm(config.d_model)] * 2",
+            ),
+            (
+                "[nn.LayerNorm(config.d_model) for _ in range(3)]",
+                "[nn.LayerNorm(config.d_model)] * 3",
+            ),
+        ],
+        sequence_first=[
+            ("self.cross_norm = Norm(config.d_model)", "self.cross_norm = self.heads_norm"),
+            ("self.ffn_norm = Norm(config.d_model)", "self.ffn_norm = self.heads_norm"),
+        ],
     ),
     Fault(
         "one norm for all layers",
         id="shared-modules",
-        says="layer-norm",
-        batch_first=[("self.dropout = nn.Dropout(config.dropout)\n\n    def embed(", "self.dropout = nn.Dropout(config.dropout)\n        for layer in self.encoder:\n            layer.norm_1 = self.encoder[0].norm_1\n\n    def embed(")],
-        multihead=[("[EncoderBlock(config) for _ in range(config.layers)])", "[EncoderBlock(config) for _ in range(config.layers)])\n        for block in self.blocks:\n            block.norms[0] = self.blocks[0].norms[0]")],
-        sequence_first=[("self.width = config.d_model\n", "self.width = config.d_model\n"), ("        self.drop = nn.Dropout(config.dropout)\n\n    def embed(", "        self.drop = nn.Dropout(config.dropout)\n        for layer in self.encoder:\n            layer.ffn_norm = self.encoder[0].ffn_norm\n\n    def embed(")],
+        says="norm",
+        batch_first=[
+            (
+                "self.dropout = nn.Dropout(config.dropout)\n\n    def embed(",
+                "self.dropout = nn.Dropout(config.dropout)\n        for layer in self.encoder:\n            layer.norm_1 = self.encoder[0].norm_1\n\n    def embed(",
+            )
+        ],
+        multihead=[
+            (
+                "[EncoderBlock(config) for _ in range(config.layers)])",
+                "[EncoderBlock(config) for _ in range(config.layers)])\n        for block in self.blocks:\n            block.norms[0] = self.blocks[0].norms[0]",
+            )
+        ],
+        sequence_first=[
+            ("self.width = config.d_model\n", "self.width = config.d_model\n"),
+            (
+                "        self.drop = nn.Dropout(config.dropout)\n\n    def embed(",
+                "        self.drop = nn.Dropout(config.dropout)\n        for layer in self.encoder:\n            layer.ffn_norm = self.encoder[0].ffn_norm\n\n    def embed(",
+            ),
+        ],
     ),
-    of_layers("a norm of each sub-layer's output", "post-norm", "output|x \\+ (LN|LayerNorm|norm)", "x + n(f(x))", "x + n(f(x))", "x + n(f(x))"),
-    of_layers("a norm of the input is added", "post-norm|residual-connections|residual-sums", "", "n(x) + f(n(x))", "n(x) + f(n(x))", "n(x) + f(n(x))"),
-    of_layers("a doubled residual in pre-norm", "residual-sums|post-norm|residual-connections", "twice|double", "2 * x + f(n(x))", "2 * x + f(n(x))", "2 * x + f(n(x))"),
-    of_layers("a doubled residual", "residual-sums|post-norm|residual-connections", "twice|double", "n(x + x + f(x))", "n(x + x + f(x))", "n(x + x + f(x))"),
-    of_layers("half a residual", "residual-sums|post-norm|residual-connections", "half", "n(0.5 * x + f(x))", "n(0.5 * x + f(x))", "n(0.5 * x + f(x))"),
-    of_layers("a sub-layer's output is doubled", "residual-sums|post-norm|residual-connections", "twice|double", "n(x + 2 * f(x))", "n(x + 2 * f(x))", "n(x + 2 * f(x))"),
-    of_layers("no residual connection", "residual-connections|post-norm", "residual", "n(f(x))", "n(f(x))", "n(f(x))"),
-    of_layers("no norm", "post-norm|norm", "layer-norm", "x + f(x)", "x + f(x)", "x + f(x)"),
-    of_layers("two norms", "post-norm|norm", "layer-norm", "n(x + f(n(x)))", "n(x + f(n(x)))", "n(x + f(n(x)))"),
-    of_layers("the residual is the normed input in pre-norm", "post-norm|residual-connections|residual-sums", "", "n(x) + f(n(x))", "n(x) + f(n(x))", "n(x) + f(n(x))"),
+    of_layers(
+        "a norm of each sub-layer's output",
+        "post-norm",
+        "output|x \\+ (LN|LayerNorm|norm)",
+        "x + n(f(x))",
+        "x + n(f(x))",
+        "x + n(f(x))",
+    ),
+    of_layers(
+        "a norm of the input is added",
+        "post-norm|residual-connections|residual-sums",
+        "",
+        "n(x) + f(n(x))",
+        "n(x) + f(n(x))",
+        "n(x) + f(n(x))",
+    ),
+    of_layers(
+        "a doubled residual in pre-norm",
+        "residual-sums|post-norm|residual-connections",
+        "twice|double",
+        "2 * x + f(n(x))",
+        "2 * x + f(n(x))",
+        "2 * x + f(n(x))",
+    ),
+    of_layers(
+        "a doubled residual",
+        "residual-sums|post-norm|residual-connections",
+        "twice|double",
+        "n(x + x + f(x))",
+        "n(x + x + f(x))",
+        "n(x + x + f(x))",
+    ),
+    of_layers(
+        "half a residual",
+        "residual-sums|post-norm|residual-connections",
+        "half",
+        "n(0.5 * x + f(x))",
+        "n(0.5 * x + f(x))",
+        "n(0.5 * x + f(x))",
+    ),
+    of_layers(
+        "a sub-layer's output is doubled",
+        "residual-sums|post-norm|residual-connections",
+        "twice|double",
+        "n(x + 2 * f(x))",
+        "n(x + 2 * f(x))",
+        "n(x + 2 * f(x))",
+    ),
+    of_layers(
+        "no residual connection",
+        "residual-connections|post-norm",
+        "residual",
+        "n(f(x))",
+        "n(f(x))",
+        "n(f(x))",
+    ),
+    of_layers(
+        "no norm",
+        "post-norm|shared-modules|pre-norm",
+        "layer-norm",
+        "x + f(x)",
+        "x + f(x)",
+        "x + f(x)",
+    ),
+    of_layers(
+        "two norms",
+        "post-norm|shared-modules|pre-norm",
+        "norm",
+        "n(x + f(n(x)))",
+        "n(x + f(n(x)))",
+        "n(x + f(n(x)))",
+    ),
+    of_layers(
+        "the residual is the normed input in pre-norm",
+        "post-norm|residual-connections|residual-sums",
+        "",
+        "n(x) + f(n(x))",
+        "n(x) + f(n(x))",
+        "n(x) + f(n(x))",
+    ),
     of_layers("pre-norm without a last norm", "post-norm|final-norm", "last|final", PRE, PRE, PRE),
-    of_layers("the residual is subtracted", "residual-sums|post-norm|residual-connections", "subtract|sign|minus", "n(x - f(x))", "n(x - f(x))", "n(x - f(x))"),
-    of_layers("sub-layers are multiplied", "post-norm|residual-connections|residual-sums", "", "n(x * f(x))", "n(x * f(x))", "n(x * f(x))"),
+    of_layers(
+        "the residual is subtracted",
+        "residual-sums|post-norm|residual-connections",
+        "subtract|sign|minus",
+        "n(x - f(x))",
+        "n(x - f(x))",
+        "n(x - f(x))",
+    ),
+    of_layers(
+        "sub-layers are multiplied",
+        "post-norm|residual-connections|residual-sums",
+        "",
+        "n(x * f(x))",
+        "n(x * f(x))",
+        "n(x * f(x))",
+    ),
 ]

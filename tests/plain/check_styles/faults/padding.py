@@ -11,9 +11,7 @@ S_SOURCE = "hidden = (source == PAD)[None]"
 S_CROSS = "x = layer(x, hidden, memory, source_hidden)"
 
 
-def of_mask(
-    name: str, shown: str, hidden: str, says: str, id: str = "source-padding"
-) -> Fault:
+def of_mask(name: str, shown: str, hidden: str, says: str, id: str = "source-padding") -> Fault:
     """A fault in the expression that makes the source's mask.
 
     Args:
@@ -29,7 +27,9 @@ def of_mask(
         says=says,
         batch_first=[(A_SOURCE, f"return ({shown})[:, None, None, :]")],
         multihead=[(M_SOURCE, f"source_padding = {hidden}\n    target_padding")],
-        sequence_first=[(S_SOURCE, f"source = source.T; hidden = ({hidden}).T[None]; source = source.T")],
+        sequence_first=[
+            (S_SOURCE, f"source = source.T; hidden = ({hidden}).T[None]; source = source.T")
+        ],
     )
 
 
@@ -56,7 +56,9 @@ FAULTS = [
         says="encoder",
         batch_first=[("x = layer(x, source_mask)", "x = layer(x, None)")],
         multihead=[(M_ENCODER, "self.self_attn(x, x, x)")],
-        sequence_first=[("x = layer(x, hidden)\n        return x", "x = layer(x, None)\n        return x")],
+        sequence_first=[
+            ("x = layer(x, hidden)\n        return x", "x = layer(x, None)\n        return x")
+        ],
     ),
     of_mask(
         "the mask is the first sentence's",
@@ -144,9 +146,18 @@ FAULTS = [
         "the mask hides queries in place of keys",
         id="source-padding",
         says="quer",
-        batch_first=[(A_SOURCE, "return (source != PAD)[:, None, :, None]"), (A_CROSS, "self.cross(x, memory, None if source_mask is None else source_mask.transpose(-1, -2))")],
+        batch_first=[
+            (A_SOURCE, "return (source != PAD)[:, None, :, None]"),
+            (
+                A_CROSS,
+                "self.cross(x, memory, None if source_mask is None else source_mask.transpose(-1, -2))",
+            ),
+        ],
         sequence_first=[
-            ("x = layer(x, hidden)\n        return x", "x = layer(x, hidden.transpose(0, 1))\n        return x"),
+            (
+                "x = layer(x, hidden)\n        return x",
+                "x = layer(x, hidden.transpose(0, 1))\n        return x",
+            ),
         ],
     ),
     Fault(
@@ -168,7 +179,12 @@ FAULTS = [
         id="source-padding|mask-value",
         says="-?10",
         batch_first=[("scores.masked_fill(mask == 0, -1e9)", "scores - 10.0 * (mask == 0)")],
-        sequence_first=[('score.masked_fill(hidden[..., None], float("-inf"))', "score - 10.0 * hidden[..., None]")],
+        sequence_first=[
+            (
+                'score.masked_fill(hidden[..., None], float("-inf"))',
+                "score - 10.0 * hidden[..., None]",
+            )
+        ],
     ),
     Fault(
         "the mask is added as zeros and ones",
@@ -178,7 +194,9 @@ FAULTS = [
         multihead=[
             (M_SOURCE, "source_padding = (source != PAD).float()\n    target_padding"),
         ],
-        sequence_first=[('score.masked_fill(hidden[..., None], float("-inf"))', "score + (~hidden[..., None])")],
+        sequence_first=[
+            ('score.masked_fill(hidden[..., None], float("-inf"))', "score + (~hidden[..., None])")
+        ],
     ),
     Fault(
         "the mask is multiplied behind the softmax",
@@ -190,7 +208,10 @@ FAULTS = [
         ],
         sequence_first=[
             ('score = score.masked_fill(hidden[..., None], float("-inf"))', "pass"),
-            ("weight = F.softmax(score, dim=1)", "weight = F.softmax(score, dim=1)\n        if hidden is not None:\n            weight = weight * ~hidden[..., None]"),
+            (
+                "weight = F.softmax(score, dim=1)",
+                "weight = F.softmax(score, dim=1)\n        if hidden is not None:\n            weight = weight * ~hidden[..., None]",
+            ),
         ],
     ),
     Fault(
@@ -198,39 +219,97 @@ FAULTS = [
         id="source-padding",
         says="another sentence|heads",
         multihead=[
-            (M_ENCODER, "self.self_attn(x, x, x, attn_mask=None if source_padding is None else source_padding[:, None].expand(-1, x.size(1), -1).repeat(self.self_attn.num_heads, 1, 1))"),
+            (
+                M_ENCODER,
+                "self.self_attn(x, x, x, attn_mask=None if source_padding is None else source_padding[:, None].expand(-1, x.size(1), -1).repeat(self.self_attn.num_heads, 1, 1))",
+            ),
         ],
         batch_first=[
-            ("scores = scores.masked_fill(mask == 0, -1e9)", "b, h, t, s = scores.shape\n        mask = mask.expand(b, -1, t, s)[:, 0].repeat(h, 1, 1).view(b, h, t, s)\n        scores = scores.masked_fill(mask == 0, -1e9)"),
-            ("return model.decoder[0](x, memory, causal, None)", "return model.decoder[0](x, memory, causal[None, None], None)"),
+            (
+                "scores = scores.masked_fill(mask == 0, -1e9)",
+                "b, h, t, s = scores.shape\n        mask = mask.expand(b, -1, t, s)[:, 0].repeat(h, 1, 1).view(b, h, t, s)\n        scores = scores.masked_fill(mask == 0, -1e9)",
+            ),
+            (
+                "return model.decoder[0](x, memory, causal, None)",
+                "return model.decoder[0](x, memory, causal[None, None], None)",
+            ),
         ],
     ),
     Fault(
         "the target's padding is hidden in place of later words",
         id="causal-mask",
-        batch_first=[("return (target != PAD)[:, None, None, :] & causal", "return (target != PAD)[:, None, None, :] | causal")],
-        multihead=[("attn_mask=causal, key_padding_mask=target_padding", "key_padding_mask=target_padding")],
-        sequence_first=[("hidden = later | (target == PAD)[None]", "hidden = later & (target == PAD)[None]")],
+        batch_first=[
+            (
+                "return (target != PAD)[:, None, None, :] & causal",
+                "return (target != PAD)[:, None, None, :] | causal",
+            )
+        ],
+        multihead=[
+            ("attn_mask=causal, key_padding_mask=target_padding", "key_padding_mask=target_padding")
+        ],
+        sequence_first=[
+            ("hidden = later | (target == PAD)[None]", "hidden = later & (target == PAD)[None]")
+        ],
     ),
     Fault(
         "the first word of the target is hidden as padding",
         id="target-visible",
         says="first",
-        batch_first=[("return (target != PAD)[:, None, None, :] & causal", "return ((target != PAD) & (target != START))[:, None, None, :] & causal | torch.eye(length, dtype=torch.bool)")],
-        multihead=[("    target_padding = target == PAD\n    causal = causal_mask(target.shape[1])", "    target_padding = (target == PAD)\n    causal = causal_mask(target.shape[1])\n    causal[1:, 0] = True")],
-        sequence_first=[("hidden = later | (target == PAD)[None]", "hidden = later | (target == PAD)[None] | (target == START)[None] & ~torch.eye(len(target), dtype=torch.bool)[..., None]")],
+        batch_first=[
+            (
+                "return (target != PAD)[:, None, None, :] & causal",
+                "return ((target != PAD) & (target != START))[:, None, None, :] & causal | torch.eye(length, dtype=torch.bool)",
+            )
+        ],
+        multihead=[
+            (
+                "    target_padding = target == PAD\n    causal = causal_mask(target.shape[1])",
+                "    target_padding = (target == PAD)\n    causal = causal_mask(target.shape[1])\n    causal[1:, 0] = True",
+            )
+        ],
+        sequence_first=[
+            (
+                "hidden = later | (target == PAD)[None]",
+                "hidden = later | (target == PAD)[None] | (target == START)[None] & ~torch.eye(len(target), dtype=torch.bool)[..., None]",
+            )
+        ],
     ),
     Fault(
         "the encoder's positions count padding of the longest sentence",
         id="source-padding|batch-independence|positions-padding",
-        batch_first=[("return self.dropout(x + self.table[: ids.size(1)])\n\n    def embed_target", "shift = (ids == PAD).sum(1, keepdim=True)\n        return self.dropout(x + self.table[torch.arange(ids.size(1)) + shift])\n\n    def embed_target")],
-        sequence_first=[("return self.drop(x + sinusoids(positions, self.width))\n\n    def embed_target", "shift = (ids == PAD).sum(0)\n        table = sinusoids(torch.arange(200.0), self.width)[:, 0]\n        return self.drop(x + table[torch.arange(len(ids))[:, None] + shift])\n\n    def embed_target")],
+        batch_first=[
+            (
+                "return self.dropout(x + self.table[: ids.size(1)])\n\n    def embed_target",
+                "shift = (ids == PAD).sum(1, keepdim=True)\n        return self.dropout(x + self.table[torch.arange(ids.size(1)) + shift])\n\n    def embed_target",
+            )
+        ],
+        sequence_first=[
+            (
+                "return self.drop(x + sinusoids(positions, self.width))\n\n    def embed_target",
+                "shift = (ids == PAD).sum(0)\n        table = sinusoids(torch.arange(200.0), self.width)[:, 0]\n        return self.drop(x + table[torch.arange(len(ids))[:, None] + shift])\n\n    def embed_target",
+            )
+        ],
     ),
     Fault(
         "an encoder's layers average over padding",
         id="source-padding|batch-independence|norm",
-        batch_first=[("x = layer(x, source_mask)\n        return x", "x = layer(x, source_mask)\n        return x - x.mean(1, keepdim=True)")],
-        multihead=[("x = block(x, source_padding)\n        return x", "x = block(x, source_padding)\n        return x - x.mean(1, keepdim=True)")],
-        sequence_first=[("x = layer(x, hidden)\n        return x, hidden", "x = layer(x, hidden)\n        return x - x.mean(0), hidden")],
+        batch_first=[
+            (
+                "x = layer(x, source_mask)\n        return x",
+                "x = layer(x, source_mask)\n        return x - x.mean(1, keepdim=True)",
+            )
+        ],
+        multihead=[
+            (
+                "x = block(x, source_padding)\n        return x",
+                "x = block(x, source_padding)\n        return x - x.mean(1, keepdim=True)",
+            )
+        ],
+        sequence_first=[
+            (
+                "x = layer(x, hidden)\n        return x, hidden",
+                "x = layer(x, hidden)\n        return x - x.mean(0), hidden",
+            )
+        ],
     ),
 ]

@@ -12,7 +12,9 @@ A_END = "self.dropout = nn.Dropout(config.dropout)\n\n    def embed("
 S_END = "self.drop = nn.Dropout(config.dropout)\n\n    def embed("
 
 
-def of_ends(name: str, says: str, a: str, m: tuple[str, str], s: str, id: str = "shared-modules") -> Fault:
+def of_ends(
+    name: str, says: str, a: str, m: tuple[str, str], s: str, id: str = "shared-modules"
+) -> Fault:
     """Lines at the end of the constructor, with ``layers`` of the encoder or decoder."""
     return Fault(
         name,
@@ -45,68 +47,132 @@ FAULTS = [
         "the first layer is called n times",
         id="shared-modules",
         says="encoder",
-        batch_first=[("x = layer(x, source_mask)\n        return x", "x = self.encoder[0](x, source_mask)\n        return x")],
-        multihead=[("x = block(x, source_padding)\n        return x", "x = self.blocks[0](x, source_padding)\n        return x")],
-        sequence_first=[("x = layer(x, hidden)\n        return x", "x = self.encoder[0](x, hidden)\n        return x")],
+        batch_first=[
+            (
+                "x = layer(x, source_mask)\n        return x",
+                "x = self.encoder[0](x, source_mask)\n        return x",
+            )
+        ],
+        multihead=[
+            (
+                "x = block(x, source_padding)\n        return x",
+                "x = self.blocks[0](x, source_padding)\n        return x",
+            )
+        ],
+        sequence_first=[
+            (
+                "x = layer(x, hidden)\n        return x",
+                "x = self.encoder[0](x, hidden)\n        return x",
+            )
+        ],
     ),
     of_ends(
         "one feed-forward network for all layers",
         "ffn|feed-forward",
         "for layer in self.encoder:\n            layer.ffn = self.encoder[0].ffn",
-        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.ffn = self.blocks[0].ffn"),
+        (
+            M_ENCODER,
+            M_ENCODER
+            + "\n        for block in self.blocks:\n            block.ffn = self.blocks[0].ffn",
+        ),
         "for layer in self.encoder:\n            layer.ffn = self.encoder[0].ffn",
     ),
     of_ends(
         "one self-attention for all layers",
         "attention|attn|heads",
         "for layer in self.encoder:\n            layer.attention = self.encoder[0].attention",
-        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.self_attn = self.blocks[0].self_attn"),
+        (
+            M_ENCODER,
+            M_ENCODER
+            + "\n        for block in self.blocks:\n            block.self_attn = self.blocks[0].self_attn",
+        ),
         "for layer in self.encoder:\n            layer.heads = self.encoder[0].heads",
     ),
     of_ends(
         "self-attention is also cross-attention",
         "attention|attn|heads",
         "for layer in self.decoder:\n            layer.cross = layer.attention",
-        (M_DECODER, M_DECODER + "\n        for block in self.blocks:\n            block.cross_attn = block.self_attn"),
+        (
+            M_DECODER,
+            M_DECODER
+            + "\n        for block in self.blocks:\n            block.cross_attn = block.self_attn",
+        ),
         "for layer in self.decoder:\n            layer.cross = layer.heads",
     ),
     of_ends(
         "encoder and decoder share their networks",
         "ffn|feed-forward",
         "for one, two in zip(self.encoder, self.decoder):\n            two.ffn = one.ffn",
-        ("return model\n\n\ndef causal", "for one, two in zip(model['encoder'].blocks, model['decoder'].blocks):\n        two.ffn = one.ffn\n    return model\n\n\ndef causal"),
+        (
+            "return model\n\n\ndef causal",
+            "for one, two in zip(model['encoder'].blocks, model['decoder'].blocks):\n        two.ffn = one.ffn\n    return model\n\n\ndef causal",
+        ),
         "for one, two in zip(self.encoder, self.decoder):\n            two.ffn = one.ffn",
     ),
     of_ends(
         "layers share their first matrix",
         "w_1|inner|ffn",
         "for layer in self.encoder:\n            layer.ffn.w_1.weight = self.encoder[0].ffn.w_1.weight",
-        (M_ENCODER, M_ENCODER + "\n        for block in self.blocks:\n            block.ffn[0].weight = self.blocks[0].ffn[0].weight"),
+        (
+            M_ENCODER,
+            M_ENCODER
+            + "\n        for block in self.blocks:\n            block.ffn[0].weight = self.blocks[0].ffn[0].weight",
+        ),
         "for layer in self.encoder:\n            layer.ffn.inner.weight = self.encoder[0].ffn.inner.weight",
     ),
     Fault(
         "queries and keys share a matrix",
         id="shared-modules",
         says="w_q|query|w_k|key",
-        batch_first=[("self.w_k = nn.Linear(config.d_model, config.heads * d_k)", "self.w_k = self.w_q")],
-        sequence_first=[("self.key = nn.Parameter(torch.empty(config.d_model, config.heads, d_k))", "self.key = self.query")],
+        batch_first=[
+            ("self.w_k = nn.Linear(config.d_model, config.heads * d_k)", "self.w_k = self.w_q")
+        ],
+        sequence_first=[
+            (
+                "self.key = nn.Parameter(torch.empty(config.d_model, config.heads, d_k))",
+                "self.key = self.query",
+            )
+        ],
     ),
     Fault(
         "keys are values",
         id="shared-modules|attention-inputs|head-size|gradients",
         says="w_v|value|w_k|key",
         batch_first=[("v = self.split(self.w_v(memory))", "v = self.split(self.w_k(memory))")],
-        sequence_first=[('v = torch.einsum("jbm,mnd->jbnd", memory, self.value) + self.value_bias', "v = k")],
+        sequence_first=[
+            ('v = torch.einsum("jbm,mnd->jbnd", memory, self.value) + self.value_bias', "v = k")
+        ],
     ),
     Fault(
         "the output's matrix is the source's",
         id="shared-matrix",
         says="source's matrix",
-        batch_first=[("self.output.weight = self.embedding.weight", "self.output.weight = self.embedding.weight\n        self.target_embedding = nn.Embedding(config.vocabulary, config.d_model)\n        nn.init.normal_(self.target_embedding.weight, std=config.d_model**-0.5)"),
-                     ("def embed_target(self, ids):\n        x = self.embedding(ids)", "def embed_target(self, ids):\n        x = self.target_embedding(ids)")],
-        multihead=[("return model\n\n\ndef causal", "model['decoder'].generator.weight = model['encoder'].embeddings.words.weight\n    return model\n\n\ndef causal")],
-        sequence_first=[("nn.init.normal_(self.words, std=config.d_model**-0.5)", "nn.init.normal_(self.words, std=config.d_model**-0.5)\n        self.target_words = nn.Parameter(torch.randn_like(self.words) * config.d_model**-0.5)"),
-                        ("def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.words)", "def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.target_words)")],
+        batch_first=[
+            (
+                "self.output.weight = self.embedding.weight",
+                "self.output.weight = self.embedding.weight\n        self.target_embedding = nn.Embedding(config.vocabulary, config.d_model)\n        nn.init.normal_(self.target_embedding.weight, std=config.d_model**-0.5)",
+            ),
+            (
+                "def embed_target(self, ids):\n        x = self.embedding(ids)",
+                "def embed_target(self, ids):\n        x = self.target_embedding(ids)",
+            ),
+        ],
+        multihead=[
+            (
+                "return model\n\n\ndef causal",
+                "model['decoder'].generator.weight = model['encoder'].embeddings.words.weight\n    return model\n\n\ndef causal",
+            )
+        ],
+        sequence_first=[
+            (
+                "nn.init.normal_(self.words, std=config.d_model**-0.5)",
+                "nn.init.normal_(self.words, std=config.d_model**-0.5)\n        self.target_words = nn.Parameter(torch.randn_like(self.words) * config.d_model**-0.5)",
+            ),
+            (
+                "def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.words)",
+                "def embed_target(self, ids, first=0):\n        x = F.embedding(ids, self.target_words)",
+            ),
+        ],
     ),
     Fault(
         "layers are in a plain list",
@@ -128,8 +194,23 @@ FAULTS = [
         "the last encoder layer is not called",
         id="layer-count|gradients",
         says="layer",
-        batch_first=[("for layer in self.encoder:\n            x = layer", "for layer in self.encoder[:-1]:\n            x = layer")],
-        multihead=[("for block in self.blocks:\n            x = block(x, source_padding)", "for block in self.blocks[:-1]:\n            x = block(x, source_padding)")],
-        sequence_first=[("for layer in self.encoder:\n            x = layer", "for layer in self.encoder[:-1]:\n            x = layer")],
+        batch_first=[
+            (
+                "for layer in self.encoder:\n            x = layer",
+                "for layer in self.encoder[:-1]:\n            x = layer",
+            )
+        ],
+        multihead=[
+            (
+                "for block in self.blocks:\n            x = block(x, source_padding)",
+                "for block in self.blocks[:-1]:\n            x = block(x, source_padding)",
+            )
+        ],
+        sequence_first=[
+            (
+                "for layer in self.encoder:\n            x = layer",
+                "for layer in self.encoder[:-1]:\n            x = layer",
+            )
+        ],
     ),
 ]

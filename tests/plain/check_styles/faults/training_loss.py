@@ -16,7 +16,9 @@ S_LOSS = "return loss(logits(model, source, shifted), target)"
 S_MEAN = "return per_word.sum() / (words != PAD).sum()"
 
 
-def of_call(name: str, id: str, says: str, inputs: str, words: str, source: str = "source") -> Fault:
+def of_call(
+    name: str, id: str, says: str, inputs: str, words: str, source: str = "source"
+) -> Fault:
     """Another decoder input, other words to predict, or another source, in terms of ``target``."""
     call = f"return loss(logits(model, {source}, {inputs}), {words})"
     return Fault(
@@ -66,7 +68,11 @@ FAULTS = [
         "target",
     ),
     of_call(
-        "words are to be repeated", "target-shift", "repeat|itself|own input|input", PREVIOUS, PREVIOUS
+        "words are to be repeated",
+        "target-shift",
+        "repeat|itself|own input|input",
+        PREVIOUS,
+        PREVIOUS,
     ),
     of_call(
         "the first word is never predicted",
@@ -154,18 +160,80 @@ FAULTS = [
         says="first",
         batch_first=[(A_LOSS, "return loss(model(source, previous)[:, 1:], target[:, 1:])")],
         multihead=[(M_LOSS, "return loss(output[:, 1:], with_start[:, 2:])")],
-        sequence_first=[(S_LOSS, "return loss(logits(model, source, shifted)[:, 1:], target[:, 1:])")],
+        sequence_first=[
+            (S_LOSS, "return loss(logits(model, source, shifted)[:, 1:], target[:, 1:])")
+        ],
     ),
-    of_loss("training does not smooth labels", "training-loss|label-smoothing", "smooth", f"return {CE}, ignore_index=PAD)"),
-    of_loss("training smooths labels with another epsilon", "training-loss|label-smoothing", "0\\.2|smooth", f"return {CE}, ignore_index=PAD, label_smoothing=0.2)"),
-    of_loss("training learns padding", "loss-padding|training-loss", "padding", f"return {CE}, label_smoothing=0.1 * 50 / 49)"),
-    of_loss("training ignores another id", "loss-padding|training-loss", "padding", f"return {CE}, ignore_index=-100)"),
-    of_loss("training divides by sentences", "loss-average|training-loss", "sentences", "return loss(z, y) * ((y != PAD).sum() if loss(z[:1], y[:1]) < 20 else 1) / len(y)"),
-    of_loss("training divides by all positions", "loss-average|training-loss", "positions|padding", f"return {CE}, ignore_index=PAD, reduction='sum') / y.numel()"),
-    of_loss("training has a mean of means", "loss-average|training-loss", "mean", "return torch.stack([F.cross_entropy(a, b, ignore_index=PAD) for a, b in zip(z, y)]).mean()"),
-    of_loss("training has a softmax twice", "training-loss|softmax-twice", "twice|probabilities", f"z = z.softmax(-1)\n    return {CE}, ignore_index=PAD)"),
-    of_loss("training's loss is in bits", "training-loss|loss-average", "log ?2|base|bits", f"return {CE}, ignore_index=PAD) / 0.6931471805599453"),
-    of_loss("training's mean is over the vocabulary, too", "training-loss|loss-average", "vocabulary|numbers|KL|V", "lp = z.log_softmax(-1)\n    q = torch.full_like(lp, 0.1 / (lp.size(-1) - 1)).scatter(-1, y[..., None], 0.9) * (y != PAD)[..., None]\n    return F.kl_div(lp, q, reduction='mean')"),
-    of_loss("training's loss has another sign", "training-loss|loss-sign", "sign|negative", "return -loss(z, y)"),
-    of_loss("training's loss reads words the wrong way", "training-loss", "", "return F.cross_entropy(z.transpose(0, 1).reshape(-1, z.size(-1)), y.flatten(), ignore_index=PAD)"),
+    of_loss(
+        "training does not smooth labels",
+        "training-loss|label-smoothing",
+        "smooth",
+        f"return {CE}, ignore_index=PAD)",
+    ),
+    of_loss(
+        "training smooths labels with another epsilon",
+        "training-loss|label-smoothing",
+        "0\\.2|smooth",
+        f"return {CE}, ignore_index=PAD, label_smoothing=0.2)",
+    ),
+    of_loss(
+        "training learns padding",
+        "loss-padding|training-loss",
+        "padding",
+        f"return {CE}, label_smoothing=0.1 * 50 / 49)",
+    ),
+    of_loss(
+        "training ignores another id",
+        "loss-padding|training-loss",
+        "padding",
+        f"return {CE}, ignore_index=-100)",
+    ),
+    of_loss(
+        "training divides by sentences",
+        "loss-average|training-loss",
+        "sentences",
+        "return loss(z, y) * ((y != PAD).sum() if loss(z[:1], y[:1]) < 20 else 1) / len(y)",
+    ),
+    of_loss(
+        "training divides by all positions",
+        "loss-average|training-loss",
+        "positions|padding",
+        f"return {CE}, ignore_index=PAD, reduction='sum') / y.numel()",
+    ),
+    of_loss(
+        "training has a mean of means",
+        "loss-average|training-loss",
+        "mean",
+        "return torch.stack([F.cross_entropy(a, b, ignore_index=PAD) for a, b in zip(z, y)]).mean()",
+    ),
+    of_loss(
+        "training has a softmax twice",
+        "training-loss|softmax-twice",
+        "twice|probabilities",
+        f"z = z.softmax(-1)\n    return {CE}, ignore_index=PAD)",
+    ),
+    of_loss(
+        "training's loss is in bits",
+        "training-loss|loss-average",
+        "log ?2|base|bits",
+        f"return {CE}, ignore_index=PAD) / 0.6931471805599453",
+    ),
+    of_loss(
+        "training's mean is over the vocabulary, too",
+        "training-loss|loss-average",
+        "vocabulary|numbers|KL|V",
+        "lp = z.log_softmax(-1)\n    q = torch.full_like(lp, 0.1 / (lp.size(-1) - 1)).scatter(-1, y[..., None], 0.9) * (y != PAD)[..., None]\n    return F.kl_div(lp, q, reduction='mean')",
+    ),
+    of_loss(
+        "training's loss has another sign",
+        "training-loss|loss-sign",
+        "sign|negative",
+        "return -loss(z, y)",
+    ),
+    of_loss(
+        "training's loss reads words the wrong way",
+        "training-loss",
+        "",
+        "return F.cross_entropy(z.transpose(0, 1).reshape(-1, z.size(-1)), y.flatten(), ignore_index=PAD)",
+    ),
 ]
