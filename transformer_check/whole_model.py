@@ -14,7 +14,7 @@ from .findings import (
 )
 from .modes import is_for_one_mode, leak_of_later_tokens, leaks, training_mode
 from .registry import check_of
-from .subject import SAME, Config, Subject, difference
+from .subject import SAME, Subject, difference
 from .trace import traced
 
 
@@ -114,31 +114,6 @@ def source_order(subject: Subject) -> Finding:
         "different logits",
         fix="Add positional encodings to the source embeddings.",
     )
-
-
-def expected_parameters(
-    c: Config, matrices: int = 1, biases: bool = True, output_bias: bool = False, norms: int = 0
-) -> int:
-    """How many parameters the paper's model of a size has, or one with some usual differences.
-
-    Args:
-        c: the size
-        matrices: with a row for each type (one in the paper, 3.4)
-        biases: of the attention's projections, as in tensor2tensor
-        output_bias: of the pre-softmax matrix
-        norms: more of them than one for each sub-layer
-    """
-    d_k, d_v = c.widths()
-    attention = 2 * c.d_model * c.heads * (d_k + d_v)
-    if biases:
-        attention += c.heads * (2 * d_k + d_v) + c.d_model
-    feed_forward = 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
-    norm = 2 * c.d_model
-    encoder = attention + feed_forward + 2 * norm
-    decoder = 2 * attention + feed_forward + 3 * norm
-    positions = 2 * c.max_length * c.d_model if c.learned_positions else 0
-    words = matrices * c.vocabulary * c.d_model + output_bias * c.vocabulary
-    return words + positions + c.layers * (encoder + decoder) + norms * norm
 
 
 @check_of(

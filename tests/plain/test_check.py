@@ -19,13 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.plain.check_styles.faults import FAULTS
 from tests.plain.test_check_decoder import OF_FUNCTIONS, OF_LOGITS, SHOWN
 from transformer_check import AdapterError, Card, Config, check, template_text
 from transformer_check.card import named
 from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT, Finding
 from transformer_check.registry import CHECKS, NOT_COVERED, ids
+from transformer_check.sharing import expected_groups
 from transformer_check.subject import SIGNATURES, load
-from transformer_check.whole_model import expected_parameters
 from vaswani_transformer import beam_search
 from vaswani_transformer.attention import causal_mask
 
@@ -508,6 +509,8 @@ def test_every_check_has_its_bug() -> None:
         planted |= {name.partition(" ")[0] for name in expected}
     planted |= {*OF_LOGITS.values(), *SHOWN.values()}  # of test_check_decoder.py
     planted |= {check_id for _, check_id in OF_FUNCTIONS.values()}
+    for fault in FAULTS:  # of test_check_faults.py
+        planted |= set(fault.id.split("|"))
     assert set(ids()) - planted == set()
 
 
@@ -586,7 +589,9 @@ def test_the_formula_of_the_parameters_gives_the_papers_counts() -> None:
         90: {"d_ff": 4096},
     }
     base = Config(layers=6, d_model=512, d_ff=2048, heads=8, vocabulary=40_960)
-    seen = {n: expected_parameters(replace(base, **row)) / 1e6 for n, row in counts.items()}
+    seen = {
+        n: sum(expected_groups(replace(base, **row)).values()) / 1e6 for n, row in counts.items()
+    }
     assert {n: round(value) for n, value in seen.items()} == {n: n for n in counts}, seen
 
 
