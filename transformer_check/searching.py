@@ -153,26 +153,28 @@ class Taught:
     def simulate(self, search: Search, decoder: Decoder) -> list[list[int]]:
         """Return the translations that a search gives; a limit is that of translate()."""
         c = self.config
-        longest = len(self.translations[ENDLESS])
         rows = []
         for n, limit in enumerate(self.limits()):
-            cut = limit if longest > self.limit - 3 else min(limit, max(longest, 1))
-            row = run_search(search, decoder.tables(n), cut, c.end, c.pad)
+            row = run_search(search, decoder.tables(n), self.cut(limit), c.end, c.pad)
             rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
         return rows
 
     def is_given_by(self, search: Search, decoder: Decoder) -> bool:
         """Return whether a search gives every translation of translate()."""
         c = self.config
-        longest = len(self.translations[ENDLESS])
         for n in (0, 3, 1, 4, 5, ENDLESS):
-            limit = self.limits()[n]
-            cut = limit if longest > self.limit - 3 else min(limit, max(longest, 1))
-            row = run_search(search, decoder.tables(n), cut, c.end, c.pad)
-            row = row[: row.index(c.end) + 1] if c.end in row else row
-            if not is_same(row, self.translations[n], c.end):
+            rows = []
+            for limit in {self.limits()[n], self.limit}:  # with or without padding
+                row = run_search(search, decoder.tables(n), self.cut(limit), c.end, c.pad)
+                rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
+            if not any(is_same(row, self.translations[n], c.end) for row in rows):
                 return False
         return True
+
+    def cut(self, limit: int) -> int:
+        """Return the length limit of translate(), if it is lower than a limit."""
+        longest = len(self.translations[ENDLESS])
+        return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
 
     def score(self, rows: list[list[int]]) -> list[float]:
         """Return log P of translations, divided by the paper's length penalty."""

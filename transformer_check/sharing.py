@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
 from .subject import Config, Subject
+from .tables import position_tables
 from .trace import traced
 
 
@@ -254,8 +255,6 @@ def group_of(subject: Subject, parameter: Tensor) -> str:
         return "embedding matrices" if len(shape) > 1 else "biases of the output layer"
     if c.d_ff in shape:
         return "feed-forward matrices" if len(shape) > 1 else "biases of d_ff numbers"
-    if len(shape) == 2 and shape[0] >= c.max_length and shape[1] == c.d_model:
-        return "tables of positions"
     if subject.is_matrix(parameter):
         return "attention matrices"
     return "gains and biases"
@@ -292,9 +291,11 @@ USUAL = ("embedding matrices", "biases of the output layer", "gains and biases")
 def parameters(subject: Subject) -> Finding:
     """Count the parameters of each group of shapes."""
     counts = dict.fromkeys(expected_groups(subject.config), 0)
-    for parameter in subject.model.parameters():
+    tables = {name for name, _ in position_tables(subject)}
+    for name, parameter in subject.model.named_parameters():
         if parameter.requires_grad:
-            counts[group_of(subject, parameter)] += parameter.numel()
+            group = "tables of positions" if name in tables else group_of(subject, parameter)
+            counts[group] += parameter.numel()
     expected = expected_groups(subject.config)
     changes = {name: counts[name] - expected[name] for name in expected}
     wrong = {name: change for name, change in changes.items() if change}

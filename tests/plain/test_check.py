@@ -544,7 +544,7 @@ ROWS = {
 
 LIKE_THE_STUDENTS = ("A: one head", "B: narrow keys", "C: d_ff", "tiny")
 """Sizes that test_check_decoder.py tries on another model; here with the slow tests."""
-SEARCH = ("length-penalty", "length-limit", "beam-search")
+SEARCH = ("length-penalty", "length-limit", "beam-search", "decoding")
 
 
 @pytest.mark.parametrize(
