@@ -285,10 +285,11 @@ class Losses:
         first, second = self.batches
         pad = self.subject.config.pad
         types = self.subject.config.vocabulary
-        tables = [
-            SOFTMAXES[softmax](first.logits(step)),
-            SOFTMAXES[softmax](second.logits(same)),
-        ]
+        try:
+            raw = [first.logits(step), second.logits(same)]
+        except AdapterError:  # the model refuses such an input, so it is not trained with it
+            return None
+        tables = [SOFTMAXES[softmax](each) for each in raw]
         averages = scaled({**RIGHT, **AVERAGES}, types)
         for smoothing, (epsilon, over) in smoothings(self.subject.config.label_smoothing).items():
             for offset in (0.0, entropy(epsilon, over, types)):

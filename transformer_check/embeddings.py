@@ -173,17 +173,18 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         of_source = formula_of_positions(subject, "embedding")
         if of_source is not None and of_source != formula:
             says = f"Source and target have different positional encodings: of the target, {found}."
-            return differs(found, expected, says=says, fix=formula.fix)
+            padding = ("target-padding",) if "counted from the end" in found else ()
+            return differs(found, expected, says=says, fix=formula.fix, explains=padding)
     find = variant if formula.is_variant else differs
-    explains = (
-        "target-padding",
-        "source-padding",
-        "batch-independence",
-        "source-order",
-        "target-order",
-    )
+    explains = ["source-order", "target-order"]
+    if "counted from the end" in found:  # then padding moves every token
+        explains += ["target-padding", "source-padding", "batch-independence"]
     return find(
-        found, expected, says=f"In the sinusoids, {found}.", fix=formula.fix, explains=explains
+        found,
+        expected,
+        says=f"In the sinusoids, {found}.",
+        fix=formula.fix,
+        explains=tuple(explains),
     )
 
 
