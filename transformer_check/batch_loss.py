@@ -74,10 +74,10 @@ class Batch:
             value = subject.call("training_loss", subject.model, source, target)
         subject.model.eval()
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise AdapterError(
-                f"training_loss returned {shown(value)}: expected one number, as a tensor",
-                "training_loss",
-            )
+            found = f"training_loss returned {shown(value)}"
+            raise AdapterError(found, "training_loss", "one number, as a tensor")
+        if not value.isfinite().all():
+            raise AdapterError("training_loss returned NaN or infinity", "training_loss")
         return float(value)
 
     def steps(self) -> Iterator[Step]:
