@@ -33,7 +33,8 @@ In the order in which to read it:
     first_layer.py   3.1: the sums and norms of the first layer of each stack
     sublayers.py     3.2, 3.3: its attention and feed-forward network
     attention.py     3.2.1
-    training.py      5.3, 5.4: learning rate, optimizer, loss
+    optimization.py  5.3: learning rate and optimizer
+    training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, by every combination of what a training loop may do
     searching.py     6.1: beam search, of a model that learns three sentences first
 """
@@ -55,6 +56,7 @@ from . import (  # noqa: F401 (each adds its checks)
     layer_norms,
     masks,
     norms,
+    optimization,
     output,
     padding,
     scores,

@@ -1,0 +1,213 @@
+"""Checks of ``learning_rate`` and ``optimizer`` (5.3)."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from .findings import Finding, differs, passed
+from .optimizers import EXPECTED, algorithm_of
+from .registry import check_of
+from .subject import AdapterError, Subject, shown
+
+Schedule = Callable[[float], float]
+
+
+def equation_3(step: int) -> float:
+    """Return the learning rate of the base model.
+
+    Written again here, so that a mistake in this project's own schedule is seen, too.
+    """
+    return float(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+
+
+@check_of(
+    "learning-rate",
+    "5.3",
+    passes="The learning rate is equation 3.",
+    fails="The learning rate is not equation 3.",
+    needs=("learning_rate",),
+)
+def rate(subject: Subject) -> Finding:
+    """Compare at the first step, around the peak, and far behind it."""
+    seen = {}
+    for step in (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000):
+        value = subject.call("learning_rate", step)
+        if not isinstance(value, (int, float)):
+            raise AdapterError(
+                f"learning_rate({step}) returned {shown(value)}: expected a number", "learning_rate"
+            )
+        seen[step] = float(value)
+    expected = {step: equation_3(step) for step in seen}
+    wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
+    if not wrong:
+        return passed()
+    says = named_rate(seen)
+    n = wrong[0]
+    return differs(
+        f"{seen[n]:.4g} at step {n:,}, wrong at {len(wrong)} of {len(seen)} steps",
+        f"{expected[n]:.4g} (d_model 512, 4,000 warm-up steps; steps count from 1)",
+        says=says,
+    )
+
+
+def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Schedule:
+    """Return equation 3 with other numbers; it is continuous at the end of warm-up."""
+
+    def rate_of_step(step: float) -> float:
+        peak = width**-0.5 * warmup**-0.5
+        return peak * min(step / warmup, (warmup / step) ** decay)
+
+    return rate_of_step
+
+
+def late(by: int) -> Schedule:
+    """Return equation 3 of another step."""
+    return lambda step: schedule()(max(step + by, 1))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "has the larger of the two terms: max() in place of min()": lambda n: (
+        512**-0.5 * max(n**-0.5, n * 4000**-1.5)
+    ),
+    "has no warm-up": lambda n: 512**-0.5 * n**-0.5,
+    "never decreases after warm-up": lambda n: schedule()(min(n, 4000)),
+    "only increases": lambda n: 512**-0.5 * n * 4000**-1.5,
+    "is that of the step before": late(-1),
+    "is that of the step after": late(1),
+    "decreases with 1/step after warm-up": schedule(decay=1.0),
+    "decreases with 1/step² after warm-up": schedule(decay=2.0),
+    "has the exponent -1 in place of -1.5 for warm-up": lambda n: (
+        512**-0.5 * min(n**-0.5, n * 4000**-1.0)
+    ),
+}
+WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
+
+
+def named_rate(seen: dict[int, float]) -> str:
+    """Return the sentence for a usual mistake in the learning rate; empty if it is none."""
+    if len(set(seen.values())) == 1:
+        return f"The learning rate is constant ({next(iter(seen.values())):g})."
+    factor = ratio_to(schedule(), seen)
+    if factor is not None:
+        return f"The learning rate is {factor_in_words(factor)} equation 3."
+    others = dict(SCHEDULES)
+    for warmup in WARMUPS:
+        others[f"has {warmup:,} warm-up steps"] = schedule(warmup=warmup)
+    for says, expected in others.items():
+        factor = ratio_to(expected, seen)
+        if factor is None:
+            continue
+        times = "" if abs(factor - 1) < 1e-4 else f", and is {factor:.4g} times too large"
+        return f"The learning rate {says}{times}."
+    after = [(step, value) for step, value in seen.items() if step >= 4000]
+    slopes = [(b - a) / (n - m) for (m, a), (n, b) in pairwise(after)]
+    if max(slopes) - min(slopes) < 1e-2 * abs(min(slopes)):
+        return "The learning rate decreases linearly after warm-up."
+    if after[-1][1] <= 0:
+        return "The learning rate decreases to 0: its decay is not the inverse square root."
+    return ""
+
+
+def ratio_to(expected: Schedule, seen: dict[int, float]) -> float | None:
+    """Return by what a schedule is multiplied at each step; None if that differs."""
+    ratios = [value / expected(step) for step, value in seen.items()]
+    is_one = max(ratios) - min(ratios) < 1e-4 * abs(max(ratios))
+    return ratios[0] if is_one else None
+
+
+def factor_in_words(factor: float) -> str:
+    """Name the factor of a schedule."""
+    names = {512**0.5: "√d_model =", 512.0: "d_model =", 512**-0.5: "1/√d_model ="}
+    near = [name for value, name in names.items() if abs(factor / value - 1) < 1e-3]
+    return f"{near[0] if near else ''} {factor:.4g} times".strip()
+
+
+def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
+    """Return the optimizer of the subject's model."""
+    optimizer = subject.call("optimizer", subject.model)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise AdapterError(
+            f"optimizer returned {shown(optimizer)}: expected a torch.optim.Optimizer", "optimizer"
+        )
+    return optimizer
+
+
+@check_of(
+    "adam",
+    "5.3",
+    passes="The optimizer is Adam with betas=(0.9, 0.98) and eps=1e-09.",
+    fails="The optimizer is not Adam with betas=(0.9, 0.98) and eps=1e-09.",
+    needs=("optimizer",),
+)
+def adam(subject: Subject) -> Finding:
+    """Compare the optimizer's updates with Adam's, and the options of each of its groups."""
+    optimizer = optimizer_of(subject)
+    algorithm = algorithm_of(optimizer)
+    if algorithm != "Adam":
+        return differs(
+            f"the updates of {algorithm}",
+            "the updates of Adam",
+            says=ALGORITHMS.get(algorithm, f"The optimizer is {algorithm}, not Adam."),
+            fix="Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9).",
+        )
+    for number, group in enumerate(optimizer.param_groups, start=1):
+        seen = {key: group.get(key, value) for key, value in EXPECTED.items()}
+        seen["betas"] = tuple(seen["betas"])
+        wrong = [key for key, value in EXPECTED.items() if seen[key] != value]
+        if wrong:
+            where = f" in group {number}" if len(optimizer.param_groups) > 1 else ""
+            return differs(
+                ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
+                ", ".join(f"{key}={EXPECTED[key]}" for key in wrong),
+                says=named_options(seen, wrong),
+            )
+    return passed()
+
+
+ALGORITHMS = {
+    "Adam with amsgrad": "Adam has amsgrad=True.",
+    "Adam with maximize": "Adam has maximize=True: it makes the loss larger.",
+    "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
+    "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
+    "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
+}
+
+
+def named_options(seen: dict[str, Any], wrong: list[str]) -> str:
+    """Return the sentence for Adam's options, if they are a usual mistake."""
+    if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
+        return "Adam has PyTorch's default betas and eps."
+    if wrong == ["weight_decay"]:
+        return f"Adam has a weight decay of {seen['weight_decay']}."
+    if wrong == ["betas"] and seen["betas"] == (0.98, 0.9):
+        return "Adam's betas are swapped."
+    return ""
+
+
+@check_of(
+    "optimizer-parameters",
+    "5.3",
+    passes="The optimizer holds every parameter of the model, and no others.",
+    fails="The optimizer does not hold exactly the parameters of the model.",
+    needs=("optimizer",),
+)
+def optimized_parameters(subject: Subject) -> Finding:
+    """Compare the optimizer's parameters with those of the model that need a gradient."""
+    optimizer = optimizer_of(subject)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    named = {id(p): n for n, p in subject.model.named_parameters() if p.requires_grad}
+    missing = [name for key, name in named.items() if key not in held]
+    own = {id(p) for p in subject.model.parameters()}
+    foreign = len(held - own)
+    if not missing and not foreign:
+        return passed()
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    parts = [f"{foreign} tensors that are not parameters of the model"] if foreign else []
+    parts += [f"not {', '.join(missing[:3])}{more}"] if missing else []
+    return differs(
+        "; ".join(parts),
+        f"the {len(named)} parameters of the model",
+        says="The optimizer does not hold every parameter of the model." if missing else "",
+    )
