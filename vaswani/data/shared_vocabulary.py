@@ -22,7 +22,7 @@ from vaswani.data.text_recipe import (
     read_section,
 )
 from vaswani.experiment.yaml_tables import read_yaml
-from vaswani_transformer.sums import read_sums
+from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,13 @@ def in_model(folder: Path) -> SharedVocabulary:
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
     names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
-    hashes = [sha256_of(folder / name) for name in names]
-    sums = read_sums(folder / "SHA256SUMS")
-    if hashes != [sums.get(name) for name in names]:
-        raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
-    if hashes[1] != hashes[2]:
+    sums = read_sums(folder / SUMS)
+    for name in names:
+        try:
+            check_file(folder / name, sums.get(name), "pack the model again")
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    if sums[names[1]] != sums[names[2]]:
         raise UserError(f"--like {folder} needs one dictionary for both languages")
     recipe = Recipe(
         *text.langs,
