@@ -21,6 +21,9 @@ ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the package ctranslate2 is missing: exports to it are NOT tested"
 )
 
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
+#: of the demo's kind, which the model knows: its translations do not hang on rounding
+LINES = ["Clara lives at number three hundred and sixty-seven.", "The farmer sells 31 books."]
 #: min_len is 0 since CTranslate2 leaves the end out before the first softmax, fairseq after it
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10, "min_len": 0}
 
@@ -234,3 +237,19 @@ def test_another_length_penalty_is_scored_but_refused_by_no_bleu(more_text, tmp_
     last = table["proof"]["rows"][-1]
     assert last["least_identical"] is None
     assert abs(last["bleu"][1] - last["bleu"][0]) > 0.5
+
+
+def test_the_cards_code_translates_as_the_export(tmp_path):
+    """As printed, without this project: text, subwords, beam, length penalty and longest output."""
+    source = tmp_path / "text"
+    source.write_text("the dog\n", encoding="utf-8")
+    assert export(DEMO, "--text", source, "--out", tmp_path / "out") == 0
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
+    assert call == 'translate("…"))\n'
+    show = f"import json; print(json.dumps([translate(line) for line in {LINES!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code + show], capture_output=True, text=True, check=True
+    )
+    translations = Translator.from_pretrained(tmp_path / "out").translate(LINES)
+    assert json.loads(done.stdout) == [one.text for one in translations]

@@ -26,7 +26,7 @@ from vaswani.data import pieces
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
-from vaswani.export.to_huggingface import MarianEngine, generation_configuration, write_model
+from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import TranslationOptions
 
@@ -266,7 +266,7 @@ def test_transformers_finds_the_same(transformers, options, search, text, tmp_pa
 SHOW = """
 generate = model.generate
 model.generate = lambda **given: print(given["input_ids"].tolist()) or generate(**given)
-for line in {lines}: print(repr(translate(line)))
+print(repr(translate({lines})))
 """
 
 
@@ -275,7 +275,7 @@ def test_the_cards_code_translates_as_the_packed_model(transformers, alone, text
     assert export(DEMO, "--text", text, "--out", tmp_path / "out") == 0
     card = (tmp_path / "out" / "README.md").read_text()
     code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
-    assert call == 'translate("…"))\n'
+    assert call == 'translate(["…"]))\n'
     lines = ["The house – is well-known?", "the dog’s “cat” \u200b 1", "A <unk>, &amp; 31%"]
     done = subprocess.run(
         [sys.executable, "-I", "-c", code + SHOW.format(lines=lines)],
@@ -283,7 +283,9 @@ def test_the_cards_code_translates_as_the_packed_model(transformers, alone, text
         text=True,
         check=True,
     )
-    printed = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    ids, translations = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     translator = Translator.from_pretrained(DEMO)
-    assert printed[::2] == [[translator.read(line).ids] for line in lines]
-    assert printed[1::2] == [one.text for one in translator.translate(lines)]
+    rows = [translator.read(line).ids for line in lines]
+    longest = max(map(len, rows))
+    assert ids == [[*row, *[PAD] * (longest - len(row))] for row in rows]
+    assert translations == [one.text for one in translator.translate(lines)]

@@ -16,7 +16,7 @@ from vaswani.decoding.translator import Translator
 from vaswani.experiment.checkpoints import best_of_run
 from vaswani.experiment.plugin import load_plugin
 from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
-from vaswani.export.card import export_card
+from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
@@ -119,6 +119,8 @@ def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
             "target": architecture["max_target_positions"],
         },
         "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+        "license": licence_of(folder),
+        "scores": folder.config.get("scores", {}),
     }
 
 
