@@ -2,7 +2,6 @@
 
 import json
 import math
-import runpy
 import shutil
 import sys
 from dataclasses import asdict
@@ -254,22 +253,3 @@ def test_an_exports_card_asks_for_a_licence_where_the_models_card_has_none(run):
     (model.path / "README.md").unlink()
     card = export_card(SEARCHED, model, Path("out"), [])
     assert "add `license: …`" in card and licence_of(model) is None
-
-
-# ---- the service --------------------------------------------------------------------------------
-
-
-def test_the_service_answers(tmp_path, monkeypatch):
-    pytest.importorskip("fastapi", reason="fastapi is missing: the example of a service is NOT run")
-    pytest.importorskip("httpx", reason="httpx is missing: the example of a service is NOT run")
-    from fastapi.testclient import TestClient
-
-    packed.pack(tmp_path / "model")
-    monkeypatch.setenv("MODEL", str(tmp_path / "model"))
-    found = runpy.run_path(str(ROOT / "examples" / "service" / "service.py"))
-    client = TestClient(found["app"])
-    said = ["the house", ""]
-    answer = client.post("/translate", json={"sentences": said})
-    expected = [one.text for one in Translator.from_pretrained(tmp_path / "model").translate(said)]
-    assert answer.json() == expected and answer.status_code == 200
-    assert client.post("/translate", json={"sentences": ["a"] * 101}).status_code == 422
