@@ -100,6 +100,31 @@ def in_notebook() -> bool:
     return get_ipython() is not None
 
 
+# ---- Compare -------------------------------------------------------------------------------------
+
+
+def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) -> bool:
+    """Print whether a function of the reader's returns what ours returns; return that, too.
+
+    Args:
+        name: of the function
+        mine: what it returned; None if it is not written yet
+        expected: what ours returned
+    """
+    if mine is None:
+        print(f"{name}: not written yet")
+        return False
+    actual, wanted = (torch.as_tensor(value).double() for value in (mine, expected))
+    if actual.shape != wanted.shape:
+        print(f"{name}: the shape is {list(actual.shape)}, and should be {list(wanted.shape)}")
+        return False
+    if not torch.allclose(actual, wanted, rtol=1e-4, atol=1e-5):
+        print(f"{name}: other numbers than ours, by up to {(actual - wanted).abs().max():.2g}")
+        return False
+    print(f"{name}: the same as ours")
+    return True
+
+
 # ---- Draw ----------------------------------------------------------------------------------------
 
 plt.rcParams.update({"figure.figsize": (8, 3), "figure.constrained_layout.use": True})
