@@ -73,6 +73,7 @@ import matplotlib.pyplot as plt
 import torch
 from paper_helpers import (
     MODELS,
+    bits,
     code,
     compare,
     dependence,
@@ -606,8 +607,7 @@ assert 14 < positions[-1] / small[-1] < 18, (
 
 # %% [markdown]
 # **Notice** the right end, the paper's width of 512: without the factor, the positions would be
-# about sixteen times as large as the words. With it, both are about equally large. (What the factor
-# is worth in training: [docs/bugs.md](../../docs/bugs.md#a), bug A.)
+# about sixteen times as large as the words. With it, both are about equally large.
 #
 # ### Without positions, order is lost
 #
@@ -1351,7 +1351,7 @@ assert card_of(Transformer).titles("differs", "error") == [], "nothing of our mo
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The card names the sum. [docs/bugs.md](../../docs/bugs.md#g) shows what it costs.
+# The card names the sum.
 #
 # ```python
 # class ForgetsTheSum(AddAndNorm):
@@ -1374,10 +1374,13 @@ assert card_of(Transformer).titles("differs", "error") == [], "nothing of our mo
 # %% [markdown]
 # ## 10 The loss
 #
-# Usually the loss is $-\log p(\text{right token})$, in nats per token. (Its exponential is the
-# **perplexity**: how many equally likely tokens the model hesitates between.) The paper smooths it,
-# "label smoothing of value $\epsilon_{ls} = 0.1$": the target is not "this token, certainly" but
-# "this token with $1 - \epsilon_{ls}$, and the others share $\epsilon_{ls}$".
+# Usually the loss is $-\log p(\text{right token})$. We compute with the natural logarithm and
+# report bits per token, as fairseq does: divide by $\log 2$. (Two to the power of the bits is the
+# **perplexity**: how many equally likely tokens the model hesitates between.)
+#
+# The paper smooths the loss, with "label smoothing of value $\epsilon_{ls} = 0.1$". The target is
+# not "this token, certainly" but "this token with $1 - \epsilon_{ls}$, and the others share
+# $\epsilon_{ls}$".
 #
 # The paper gives only $\epsilon_{ls}$. It cites an article (Szegedy et al., 2015) whose $\epsilon$
 # is shared by *all* V classes, the right one too, and `nn.CrossEntropyLoss(label_smoothing=…)`
@@ -1425,11 +1428,11 @@ code(label_smoothed_loss, smoothing_per_class)
 
 # %%
 def loss_at(confidence, epsilon, classes=5):
-    """The loss when the right class has this probability, and the others share the rest."""
+    """The loss in bits when the right class has this probability, and the others share the rest."""
     probabilities = torch.full((1, classes), (1 - confidence) / (classes - 1), dtype=torch.float64)
     probabilities[0, 3] = confidence
     loss, _ = label_smoothed_loss(probabilities.log(), torch.tensor([3]), epsilon, padding_idx=0)
-    return float(loss)
+    return bits(float(loss))
 
 
 confidences = torch.linspace(0.3, 0.999, 700).tolist()
@@ -1445,7 +1448,7 @@ for epsilon in (0.0, 0.1, 0.2):
     right.plot(confidences, losses, label=f"ε = {epsilon}")
     best = confidences[losses.index(min(losses))]
     assert abs(best - min(1 - epsilon, 0.999)) < 0.002, "each curve is lowest at 1 - ε"
-right.set(title="loss", xlabel="probability of the right class", ylim=(0, 2))
+right.set(title="loss, bits", xlabel="probability of the right class", ylim=(0, 3))
 right.legend()
 plt.show()
 
@@ -1465,9 +1468,9 @@ plt.show()
 # ```python
 # classes = len(VOCABULARY)
 # others = smoothing_per_class(0.1, classes)
-# entropy = -0.9 * math.log(0.9) - (classes - 1) * others * math.log(others)
+# entropy = -0.9 * math.log2(0.9) - (classes - 1) * others * math.log2(others)
 # assert math.isclose(entropy, loss_at(0.9, 0.1, classes), rel_tol=1e-6)
-# print(f"{entropy:.2f}")
+# print(f"{entropy:.2f} bits")
 # ```
 #
 # </details>
@@ -1617,13 +1620,13 @@ adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 
 
 def update(model, adam, batch, rate):
-    """One step down the gradient of this batch; returns the loss before it."""
+    """One step down the gradient of this batch; returns the loss before it, in bits."""
     adam.param_groups[0]["lr"] = rate
     loss = loss_of(model, batch)
     adam.zero_grad()
     loss.backward()
     adam.step()
-    return loss.item()
+    return bits(loss.item())
 
 
 batch = collate(numbers.sample(TRAIN, 32))
@@ -1631,10 +1634,10 @@ weight = model.encoder.layers[0].feed_forward.fc1.weight
 old = weight.detach().clone()
 rate = learning_rate(1, d_model=64, warmup_steps=150)
 before = update(model, adam, batch, rate)
-after = loss_of(model, batch).item()
+after = bits(loss_of(model, batch).item())
 moved = (weight - old).abs()[weight.grad.abs() > 1e-6] / rate
 print(f"learning rate {rate:.1e}")
-print(f"loss of this batch: {before:.4f} before, {after:.4f} after")
+print(f"loss of this batch: {before:.4f} bits before, {after:.4f} after")
 print(f"each weight moved by {moved.min():.3f} to {moved.max():.3f} times the learning rate")
 assert after < before, "the update lowered the loss of its batch"
 assert moved.min() > 0.9 and moved.max() < 1.1, (
@@ -1662,11 +1665,11 @@ plt.figure(figsize=(6, 3))
 plt.plot(losses)
 plt.axhline(least, color="0.6", linestyle="--", label="least possible")
 plt.xlabel("updates")
-plt.ylabel("smoothed loss, nats per token")
+plt.ylabel("smoothed loss, bits")
 plt.legend()
 plt.show()
-assert abs(losses[0] - math.log(len(VOCABULARY))) < 1.5, "the first loss is that of guessing, log V"
-assert least < losses[-1] < 2, "the loss has fallen, and is not below the least possible"
+assert abs(losses[0] - math.log2(len(VOCABULARY))) < 2, "the first loss is that of guessing, log V"
+assert least < losses[-1] < 3, "the loss has fallen, and is not below the least possible"
 assert 3 * len(TRAIN) > 600 * 32, "the training is shorter than three epochs"
 
 # %% [markdown]
@@ -1707,10 +1710,10 @@ def average(checkpoints):
 
 
 def valid_loss(state):
-    """The loss of the model with these parameters, on sentences that it was not trained on."""
+    """The loss in bits with these parameters, on sentences that the model was not trained on."""
     model.load_state_dict(state)
     with torch.no_grad():
-        return loss_of(model, collate(VALID)).item()
+        return bits(loss_of(model, collate(VALID)).item())
 
 
 single = [valid_loss(state) for state in checkpoints]
@@ -1720,11 +1723,11 @@ plt.figure(figsize=(6, 3))
 plt.plot(range(1, 11), single[::-1], "o", color="0.6", label="the n-th last checkpoint")
 plt.plot(range(1, 11), averages, "o-", color="C1", label="the mean of the last n")
 plt.xlabel("n")
-plt.ylabel("loss on other sentences")
+plt.ylabel("smoothed loss on other sentences, bits")
 plt.legend()
 plt.show()
-print(f"mean of the ten losses:      {sum(single) / 10:.3f}")
-print(f"loss of the mean of the ten: {averages[-1]:.3f}")
+print(f"mean of the ten losses:      {sum(single) / 10:.3f} bits")
+print(f"loss of the mean of the ten: {averages[-1]:.3f} bits")
 assert averages[-1] < min(single), "the average of ten is better than each of them"
 
 # %% [markdown]
@@ -1748,8 +1751,8 @@ assert averages[-1] < min(single), "the average of ten is better than each of th
 #         other[f"{name}.{part}"] = good[f"{name}.{part}"][order]
 #     other[f"{name}.fc2.weight"] = good[f"{name}.fc2.weight"][:, order]
 # print(valid_loss(good), valid_loss(other), valid_loss(average([good, other])))
-# assert abs(valid_loss(other) - valid_loss(good)) < 1e-3
-# assert valid_loss(average([good, other])) > valid_loss(good) + 0.1
+# assert abs(valid_loss(other) - valid_loss(good)) < 2e-3
+# assert valid_loss(average([good, other])) > valid_loss(good) + 0.15
 # model.load_state_dict(good)
 # ```
 #
@@ -2332,7 +2335,9 @@ plt.show()
 # %% [markdown]
 # ## Where to go on
 #
+# - your own file, if `vaswani check mine.py` still names something
+# - [docs/bugs.md](../../docs/bugs.md): what mistakes look like in training, as a quiz
 # - [train.py](../train.py): sections 11 to 13 in full, on all of the demo's text
 # - [docs/paper.md](../../docs/paper.md): every part of the paper, its code here, and its tests
 # - [docs/fidelity.md](../../docs/fidelity.md): where the paper leaves something open, or we differ
-# - [docs/bugs.md](../../docs/bugs.md): what mistakes look like in training, as a quiz
+# - [docs/extend.md](../../docs/extend.md): change the model, one method at a time

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import lzma
+import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -98,6 +99,11 @@ def in_notebook() -> bool:
     except ImportError:
         return False
     return get_ipython() is not None
+
+
+def bits(nats: float) -> float:
+    """A loss computed with natural logarithms, in bits."""
+    return nats / math.log(2)
 
 
 # ---- Compare -------------------------------------------------------------------------------------

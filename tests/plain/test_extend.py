@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests import extend
 from tests.plain.small import PAD, SIZES, TYPES, batch, small_model
+from transformer_check import check
 from vaswani_transformer import Transformer, TransformerConfig
 from vaswani_transformer.attention import causal_mask
 from vaswani_transformer.cache import DecoderCache
@@ -68,15 +69,44 @@ def test_rotary_by_formula() -> None:
             assert_close(weights[0][0, head, m], expected, 1e-6)  # angles are in float32
 
 
-def test_rotary_adds_no_positions() -> None:
-    """And still knows the order: the paper's model without positions does not."""
-    model, (source, _, _) = model_of("rotary"), batch()
+def test_alibi_by_formula() -> None:
+    """Each score is q·k / √d_k minus the head's slope times the distance, in both directions."""
+    attention: Any = model_of("alibi").encoder.layers[0].self_attention
+    x, heads, width = torch.randn(1, 6, 16, dtype=torch.float64), 4, 4
+    hidden = torch.tensor([False] * 5 + [True])
+    weights: list[Tensor] = []
+    attention(x, ~hidden[None, None, None, :], weights=weights)
+    query, key, _ = attention.qkv_proj(x)[0].detach().split(16, dim=-1)
+    for head in range(heads):
+        at = slice(head * width, (head + 1) * width)
+        slope = 2 ** (-8 * (head + 1) / heads)
+        for m in range(6):
+            scores = []
+            for n in range(5):
+                product = float(query[m, at] @ key[n, at])
+                scores.append(product / math.sqrt(width) - slope * abs(m - n))
+            expected = torch.tensor([*scores, -math.inf], dtype=torch.float64).softmax(0)
+            assert_close(weights[0][0, head, m], expected)
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi"])
+def test_a_variant_without_positions_knows_the_order(name: str) -> None:
+    """As its attention has it: the paper's model without positions does not."""
+    model, (source, _, _) = model_of(name), batch()
     assert_close(
         model.encoder.embedding(source), model.encoder.embedding.tokens(source) * math.sqrt(16)
     )
     words = source[:1, :4]
     moved = model.encoder(words[:, [1, 0, 2, 3]]).states[:, [1, 0, 2, 3]]
     assert not torch.allclose(moved, model.encoder(words).states, atol=1e-3)
+
+
+def test_the_card_of_a_variant_names_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ALiBi positions and scores, and none of the parts that are the paper's."""
+    monkeypatch.setitem(sys.modules, "alibi", extend.module("alibi"))
+    card = check(extend.module("check_variant"))
+    titles = card.titles("differs", "error")
+    assert titles and all("position" in title or "order" in title for title in titles), titles
 
 
 def test_pre_norm_by_formula() -> None:
