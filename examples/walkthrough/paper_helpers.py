@@ -109,8 +109,8 @@ def bits(nats: float) -> float:
 # ---- Compare -------------------------------------------------------------------------------------
 
 
-def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) -> bool:
-    """Print whether a function of the reader's returns what ours returns; return that, too.
+def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) -> None:
+    """Print whether a function of the reader's returns what ours returns.
 
     Args:
         name: of the function
@@ -119,16 +119,14 @@ def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) ->
     """
     if mine is None:
         print(f"{name}: not written yet")
-        return False
+        return
     actual, wanted = (torch.as_tensor(value).double() for value in (mine, expected))
     if actual.shape != wanted.shape:
         print(f"{name}: the shape is {list(actual.shape)}, and should be {list(wanted.shape)}")
-        return False
-    if not torch.allclose(actual, wanted, rtol=1e-4, atol=1e-5):
+    elif torch.allclose(actual, wanted, rtol=1e-4, atol=1e-5):
+        print(f"{name}: the same as ours")
+    else:
         print(f"{name}: other numbers than ours, by up to {(actual - wanted).abs().max():.2g}")
-        return False
-    print(f"{name}: the same as ours")
-    return True
 
 
 # ---- Draw ----------------------------------------------------------------------------------------
