@@ -13,15 +13,18 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from experiments.fairseq_runs import FairseqExperiment, result
-from experiments.intervals import mean_text
+from experiments.fairseq_runs import FairseqExperiment, rate_text, result
+from experiments.intervals import Values, differences, mean_text, rule
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
+from experiments.system_tables import difference_text, seed_of
 from experiments.tables import Table
 from vaswani.common.files import read_json
 from vaswani.data.text import read_lines
 
 POSITIONS = 30
+WRONG = ("wrong_equal", "wrong_others")
+"""Of a run: the lines of the test that are wrong."""
 CROWDED = 60
 """Of the sentences without equal neighbours; rows with more wrong are not shown in the picture."""
 
@@ -123,25 +126,43 @@ def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
     return [(sources[line], hypotheses[line]) for line in sorted(set.intersection(*wrong))]
 
 
+def values_of(record: Record, key: str) -> Values:
+    """By row and seed: tokenised BLEU, or how many sentences are wrong."""
+    values: Values = {}
+    for name, row in record["rows"].items():
+        figures = {seed_of(run): run[key] for run in row["runs"]}
+        counted = key in WRONG
+        values[name] = {seed: len(x) if counted else x for seed, x in figures.items()}
+    return values
+
+
 def neighbours_table(record: Record, names: list[str]) -> Table:
-    """A line for each of these rows."""
-    first = record["rows"][names[0]]["runs"][0]
-    columns = ["row", "BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
-    columns += [f"wrong of the other {first['others']}", "neighbouring positions, of words"]
+    """A line for each of these rows; all rows of the record are compared with the first."""
+    reference = next(iter(record["rows"]))
+    first = record["rows"][reference]["runs"][0]
+    figures = {key: values_of(record, key) for key in ("bleu_tokenised", *WRONG)}
+    minus = {key: differences(values, reference) for key, values in figures.items()}
+    titles = ["BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
+    titles += [f"wrong of the other {first['others']}"]
+    columns = ["row", "rate"]
+    for title in titles:
+        columns += [title, f"minus {reference}"]
+    columns.append("neighbouring positions, of words")
     lines = []
     for name in names:
-        runs = record["rows"][name]["runs"]
-        cells = [name, mean_text([run["bleu_tokenised"] for run in runs])]
-        for key in ("wrong_equal", "wrong_others"):
-            cells.append(mean_text([len(run[key]) for run in runs], ".1f"))
-        near = [
-            run["between_neighbours"] / run["between_words"]
-            for run in runs
-            if "between_words" in run
-        ]
+        row = record["rows"][name]
+        cells = [name, rate_text(row)]
+        for key, values in figures.items():
+            form = ".1f" if key in WRONG else ".2f"
+            cells.append(mean_text(list(values[name].values()), form))
+            cells.append(difference_text(minus[key].get(name), f"+{form}"))
+        near = []
+        for run in row["runs"]:
+            if "between_words" in run:
+                near.append(run["between_neighbours"] / run["between_words"])
         cells.append(f"{statistics.mean(near):.3f}" if near else "–")
         lines.append(cells)
-    return Table(columns, lines)
+    return Table(columns, lines, rule(figures["bleu_tokenised"], reference))
 
 
 def draw_wrong(record: Record, path: Path) -> None:
