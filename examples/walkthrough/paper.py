@@ -2211,8 +2211,8 @@ assert by_start[0] > 0.95 and max(by_start[k] for k in range(6, 10)) < 0.5, (
 # ### Additive attention
 #
 # "The two most commonly used attention functions are additive attention, and dot-product
-# attention." Additive attention (Bahdanau et al., 2015) compares by a small network,
-# $v^\top \tanh(W q + U k)$. It is not part of our model, so it is written here.
+# (multiplicative) attention." Additive attention (Bahdanau et al., 2015) compares by a small
+# network, $v^\top \tanh(W q + U k)$. It is not part of our model, so it is written here.
 
 
 # %%

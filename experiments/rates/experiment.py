@@ -120,8 +120,9 @@ def best_table(record: Record) -> Table:
         cells.append(cell(bits_minus.get(model), better=-1, form="+.3f"))
         lines.append(cells)
     note = (
-        f"{verdict(best, bleu_minus)} {limits(record)}\n\nEach model at the best of its own rates, by "
-        "validation loss, which the choice makes look a little better than it is. "
+        f"{verdict(best, bleu_minus)} {limits(record)}\n\n"
+        "Each model at the best of its own rates, by validation loss, which the choice makes look "
+        "a little better than it is. "
         f"{rule_of(best)} {both_note(best)}"
     )
     return Table(columns, lines, note)
