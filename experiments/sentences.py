@@ -90,16 +90,16 @@ def keep_counts(folder: Path, runs: list[str]) -> None:
     """
     scores = {name: read_json(folder / f"{name}.score.json") for name in runs}
     references = references_here(scores)
-    counts = read_counts(folder)
+    counts = {}
     for name, score in scores.items():
         for kind, sides in list(score.get("files", {}).items())[:1]:  # the text, if there is one
             hypotheses = folder / f"{name}.{Path(sides['hypotheses']['file']).name}.gz"
             path = references.get(sides["references"]["sha256"])
             if path and hypotheses.is_file():
                 counts[name] = counts_of(read_aligned(hypotheses, path), kind == "tokens")
-    if counts.keys() - read_counts(folder).keys():
+    if counts:
         with atomic_write(folder / COUNTS, "wb") as stream:
-            np.savez_compressed(stream, **counts)
+            np.savez_compressed(stream, **{**read_counts(folder), **counts})
 
 
 def references_here(scores: dict[str, Any]) -> dict[str, Path]:

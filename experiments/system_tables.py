@@ -33,7 +33,7 @@ from experiments.harness import Row
 from experiments.intervals import Difference, Values, differences, mean_text, rule
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
-from experiments.sentences import keep_counts, read_counts, widths_over_both
+from experiments.sentences import bleu_of, keep_counts, read_counts, widths_over_both
 from experiments.tables import Table
 from vaswani.common.files import read_json
 from vaswani.common.find import DEMO_TEXT, find_config
@@ -108,24 +108,34 @@ def add_widths_over_both(record: Record, folder: Path) -> None:
         folder: of the record, which gets the counts if references are here
     """
     rows = record["rows"]
-    names = {Path(run["run"]).name for row in rows.values() for run in row["runs"]}
-    counts_by_run = read_counts(folder)
-    if not names <= counts_by_run.keys():
-        keep_counts(folder, sorted(names))
-        counts_by_run = read_counts(folder)
+    runs = [run for row in rows.values() for run in row["runs"]]
+    counts_by_run = counts_of_runs(folder, runs)
+    if len(counts_by_run) < len(runs):
+        keep_counts(folder, [Path(run["run"]).name for run in runs])
+        counts_by_run = counts_of_runs(folder, runs)
     values: Values = {}
     counts = {}
     for name, row in rows.items():
         row.pop(OVER_BOTH, None)
-        stems = {seed_of(run): Path(run["run"]).name for run in row["runs"]}
-        if set(stems.values()) <= counts_by_run.keys():
+        if all(run["run"] in counts_by_run for run in row["runs"]):
             values[name] = by_seed(row, "bleu")
-            for seed, stem in stems.items():
-                counts[name, seed] = counts_by_run[stem]
+            for run in row["runs"]:
+                counts[name, seed_of(run)] = counts_by_run[run["run"]]
     reference = next(iter(rows))
     if reference in values:
         for name, width in widths_over_both(values, counts, reference).items():
             rows[name][OVER_BOTH] = round(width, 3)
+
+
+def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run → its counts of sentences, of the runs whose BLEU they give."""
+    kept = read_counts(folder)
+    counts = {}
+    for run in runs:
+        of_run = kept.get(Path(run["run"]).name)
+        if of_run is not None and abs(float(bleu_of(of_run.sum(0))) - run["bleu"]) < 0.01:
+            counts[run["run"]] = of_run
+    return counts
 
 
 def mean_of(row: dict[str, Any], key: str) -> float:

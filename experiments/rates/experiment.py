@@ -155,9 +155,8 @@ def limits(record: Record) -> str:
             open_models.append(model)
     if not open_models:
         return "Every model's best rate lies between others that were tried."
-    return (
-        f"Best at the edge of the rates tried, so perhaps not its best: {', '.join(open_models)}."
-    )
+    models = ", ".join(open_models)
+    return f"Best at the edge of the rates tried, so another rate may be better: {models}."
 
 
 def cell_table(record: Record) -> Table:
