@@ -7,6 +7,7 @@ degrees of freedom that the fit takes. What it needs of a translation are counts
 a record keeps in ``sentences.npz``: so it needs no references.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,18 @@ def bleu_of(sums: Any) -> Any:
 
 
 def widths_over_both(
-    values: Values, counts: dict[tuple[str, int], Any], reference: str
+    values: Values,
+    counts: dict[tuple[str, int], Any],
+    reference: str,
+    score: Callable[[Any], Any] = bleu_of,
 ) -> dict[str, float]:
-    """Row → half the 95 % interval of its BLEU minus the reference's, over seeds and sentences.
+    """Row → half the 95 % interval of its score minus the reference's, over seeds and sentences.
 
     Args:
-        values: BLEU by row and seed, all of whose cells have counts
-        counts: row and seed → what BLEU counts in each sentence
+        values: scores by row and seed, all of whose cells have counts
+        counts: row and seed → what the score counts in each sentence [sentences, N]
         reference: one of the rows
+        score: summed counts [..., N] → scores [...]
     """
     layout = Layout(values)
     if not layout.degrees:
@@ -65,7 +70,7 @@ def widths_over_both(
     rng = np.random.default_rng(SEED)
     sentences = len(counts[layout.cells[0]])
     drawn = rng.multinomial(sentences, [1 / sentences] * sentences, size=RESAMPLES)
-    scores = np.stack([bleu_of(drawn @ counts[cell]) for cell in layout.cells], axis=1)
+    scores = np.stack([score(drawn @ counts[cell]) for cell in layout.cells], axis=1)
     enlarged = layout.residuals * (len(layout.cells) / layout.degrees) ** 0.5
     errors = rng.choice(enlarged, size=scores.shape)
     widths = {}

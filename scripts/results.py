@@ -24,7 +24,9 @@ from experiments.fairseq_runs import rate_text  # noqa: E402
 from experiments.intervals import mean_text  # noqa: E402
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402
+from experiments.rates.experiment import best_table  # noqa: E402
 from experiments.recall.experiment import accuracy_table  # noqa: E402
+from experiments.records import read_record  # noqa: E402
 from experiments.since2017.experiment import verdict_table  # noqa: E402
 from experiments.system_tables import (  # noqa: E402
     bits_of,
@@ -83,6 +85,7 @@ PAGES = {
         "equal updates",
         "everyday",
         "since 2017",
+        "rates",
         "neighbours",
         "table 3, Multi30k",
         "parsing",
@@ -218,6 +221,15 @@ def since_2017() -> str:
     return f"{table}\n\n{time_line([record('since 2017, on a CPU'), whole])}"
 
 
+def rates() -> str:
+    """Each model at its own best rate, by the newest record, if there is one."""
+    folders = sorted((ROOT / "experiments" / "rates" / "records").glob("*"))
+    if not folders:
+        return "No record yet."
+    page = (folders[-1] / "page.md").relative_to(ROOT)
+    return f"{lines_of(best_table(read_record(folders[-1])))}\n\n[All cells](../{page})."
+
+
 def time_line(records: list[dict[str, Any]]) -> str:
     """What the passes of each row cost, in one sentence: a figure for each record's measurement."""
     measured: dict[str, list[str]] = {}
@@ -282,6 +294,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "equal updates": equal_updates,
     "everyday": everyday,
     "since 2017": since_2017,
+    "rates": rates,
     "neighbours": lambda: lines_of(neighbours_table(record("neighbours"), list(NEIGHBOURS))),
     "table 3, Multi30k": lambda: lines_of(contrast_table(record("table 3, Multi30k"))),
     "parsing": parsing,

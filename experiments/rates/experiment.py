@@ -1,7 +1,8 @@
 """Each model at its own best learning rate, and every cell of the table: model × rate.
 
-A cell that has no run here may be taken from another record (``borrowed`` in rows.yaml), which has
-trained the same with another question. Cells that nobody has trained are left out. A model's best
+A cell may be taken from another record (``borrowed`` in rows.yaml), which has trained the same with
+another question, as long as fewer of its seeds are trained here: so all its runs are of one place.
+Cells that nobody has trained are left out. A model's best
 rate is the one of its cells whose mean validation loss is lowest; the test plays no part in it.
 """
 
@@ -36,11 +37,13 @@ class RatesExperiment(SystemsExperiment):
     """Models at several peak rates each; a row's name is ``MODEL, RATE``."""
 
     def complete(self, record: Record, earlier: Path | None) -> None:
-        """Cells of other records, where this one has no run; costs are not measured."""
+        """Cells of other records, where this one has fewer seeds; costs are not measured."""
         rows = record["rows"]
         for name, source in self.table["borrowed"].items():
-            if name not in rows:
-                rows[name] = borrowed_row(source["record"], source["row"])
+            borrowed = borrowed_row(source["record"], source["row"])
+            trained_here = rows.get(name, {"runs": []})["runs"]
+            if len(trained_here) < len(borrowed["runs"]):
+                rows[name] = borrowed
         order = [name for name in self.plans if name in rows]
         record["rows"] = {name: rows[name] for name in order}
 

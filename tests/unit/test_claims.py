@@ -1,8 +1,9 @@
 """README, docs/results.md, experiments/README.md: each interval and verdict is the records'.
 
-A claim is a piece of a document, with ``{}`` where the difference and its interval stand, or ``{p}``,
-or ``{value}`` for the difference alone. What it says of the difference is ``more``, ``less`` or
-``not shown``, of the row minus the reference. An interval that no claim accounts for is an error.
+A claim is a piece of a document, with ``{}`` where a difference and its interval stand,
+``{value}`` for the difference alone, or ``{p}``. What it says of the difference, the row minus the
+reference, is ``more``, ``less`` or ``not shown``. An interval that no claim accounts for is an
+error.
 """
 
 import re

@@ -126,11 +126,18 @@ def test_a_record_of_the_rates_takes_cells_of_other_records(
 
 
 def test_a_cell_that_is_trained_here_is_not_taken_from_elsewhere() -> None:
+    """As soon as it has as many seeds; seeds of two places are not mixed."""
     experiment = harness.find("rates")
-    here = row(0.004, (30.0, 6.0))
-    record = {"rows": {"paper, 0.004": here, "pre-norm, 0.002": row(0.002, (33.0, 5.0))}}
+    here = row(0.004, (30.0, 6.0), (30.1, 6.0), (30.2, 6.0))
+    two_seeds = row(0.004, (30.0, 6.0), (30.1, 6.0))
+    one_seed = row(0.002, (33.0, 5.0))
+    rows = {"paper, 0.004": here, "SwiGLU, 0.004": two_seeds, "pre-norm, 0.002": one_seed}
+    record = {"rows": rows}
     experiment.complete(record, None)
     assert record["rows"]["paper, 0.004"] is here
+    assert record["rows"]["pre-norm, 0.002"] is one_seed
+    taken = record["rows"]["SwiGLU, 0.004"]["runs"]
+    assert len(taken) == 3 and all("since2017" in run["record"] for run in taken)
     names = list(record["rows"])
     assert names.index("paper, 0.004") < names.index("pre-norm, 0.002")
     assert names.index("pre-norm, 0.002") < names.index("pre-norm, 0.008")
