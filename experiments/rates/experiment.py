@@ -38,11 +38,15 @@ class RatesExperiment(SystemsExperiment):
 
     def complete(self, record: Record, earlier: Path | None) -> None:
         """Cells of other records, where this one has fewer seeds; costs are not measured."""
-        rows = record["rows"]
+        rows: dict[str, Any] = {}
+        for name, row in record["rows"].items():
+            own_runs = [run for run in row["runs"] if "record" not in run]  # not the earlier's
+            if own_runs:
+                rows[name] = {**row, "runs": own_runs}
         for name, source in self.table["borrowed"].items():
             borrowed = borrowed_row(source["record"], source["row"])
-            trained_here = rows.get(name, {"runs": []})["runs"]
-            if len(trained_here) < len(borrowed["runs"]):
+            own_runs = rows.get(name, {"runs": []})["runs"]
+            if len(own_runs) < len(borrowed["runs"]):
                 rows[name] = borrowed
         order = [name for name in self.plans if name in rows]
         record["rows"] = {name: rows[name] for name in order}

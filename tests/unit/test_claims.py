@@ -16,7 +16,7 @@ import pytest
 
 from experiments.intervals import Difference, differences
 from experiments.neighbours.experiment import values_of as neighbours_values
-from experiments.system_tables import minus_first, values_of
+from experiments.system_tables import OVER_BOTH, minus_first, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = runpy.run_path(str(ROOT / "scripts" / "results.py"))["record"]
@@ -158,6 +158,19 @@ def test_every_interval_of_a_document_is_claimed(document: str) -> None:
 def test_what_the_documents_call_not_shown_is_not(record: str, key: str, rows: list[str]) -> None:
     for row in rows:
         assert not difference_of(record, key, row).shown, row
+
+
+def test_differences_in_bleu_that_are_shown_are_so_over_sentences_too() -> None:
+    """Where translations are kept: the summary says so."""
+    assert "each difference in BLEU that is shown leaves out zero by that, too" in words(RESULTS)
+    compared = 0
+    for record in ("everyday", "since 2017", "since 2017, on a CPU"):
+        whole = RECORD(record)
+        for row, difference in minus_first(whole, "bleu").items():
+            if difference.shown:
+                assert abs(difference.value) > whole["rows"][row][OVER_BOTH], row
+                compared += 1
+    assert compared >= 5
 
 
 def test_means_in_the_text_are_the_records() -> None:

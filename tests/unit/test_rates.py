@@ -134,10 +134,13 @@ def test_a_cell_that_is_trained_here_is_not_taken_from_elsewhere() -> None:
     rows = {"paper, 0.004": here, "SwiGLU, 0.004": two_seeds, "pre-norm, 0.002": one_seed}
     record = {"rows": rows}
     experiment.complete(record, None)
-    assert record["rows"]["paper, 0.004"] is here
-    assert record["rows"]["pre-norm, 0.002"] is one_seed
+    assert record["rows"]["paper, 0.004"] == here
+    assert record["rows"]["pre-norm, 0.002"] == one_seed
     taken = record["rows"]["SwiGLU, 0.004"]["runs"]
     assert len(taken) == 3 and all("since2017" in run["record"] for run in taken)
+    record["rows"]["SwiGLU, 0.004"]["runs"] += two_seeds["runs"]  # as with an earlier record
+    experiment.complete(record, None)
+    assert record["rows"]["SwiGLU, 0.004"]["runs"] == taken[:3]
     names = list(record["rows"])
     assert names.index("paper, 0.004") < names.index("pre-norm, 0.002")
     assert names.index("pre-norm, 0.002") < names.index("pre-norm, 0.008")
