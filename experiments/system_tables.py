@@ -258,8 +258,11 @@ def minus_first(record: Record, key: str, reference: str = "") -> dict[str, Diff
 
 
 def rule_of(record: Record, reference: str = "") -> str:
-    """What a table of the record says of its intervals."""
-    return rule(values_of(record, "bits"), reference or next(iter(record["rows"])))
+    """What a table of the record says of its intervals, and of its rates if they differ."""
+    text = rule(values_of(record, "bits"), reference or next(iter(record["rows"])))
+    if len({rate_text(row) for row in record["rows"].values()}) > 1:
+        text += " Rates differ: what two rows differ by may be due to them."
+    return text
 
 
 def difference_text(difference: Difference | None, form: str = "+.2f") -> str:

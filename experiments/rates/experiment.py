@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.fairseq_runs import rate_text
 from experiments.harness import HERE
-from experiments.intervals import Difference, mean_text, signed
+from experiments.intervals import Difference, mean_text, rule, signed
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record, read_record
 from experiments.since2017.experiment import cell
@@ -26,11 +26,14 @@ from experiments.system_tables import (
     minus_first,
     over_both,
     rule_of,
+    values_of,
 )
 from experiments.tables import Table
 
 PAPER = "paper"
 """The model that others are compared with."""
+OF_THEIR_RECORD = ("bleu_p", "chrf_p", "operations", "processor_seconds", "batches_per_update")
+"""Of a run: comparisons with a row of its record, and costs where that was made."""
 
 
 class RatesExperiment(SystemsExperiment):
@@ -76,8 +79,7 @@ def borrowed_row(record: str, name: str) -> dict[str, Any]:
     row = read_record(HERE / record)["rows"][name]
     runs = []
     for run in row["runs"]:
-        # p was of a comparison with the first row there
-        figures = {key: value for key, value in run.items() if not key.endswith("_p")}
+        figures = {key: value for key, value in run.items() if key not in OF_THEIR_RECORD}
         runs.append({**figures, "record": record})
     return {"rate": row["rate"], "runs": runs}
 
@@ -130,7 +132,7 @@ def best_table(record: Record) -> Table:
         f"{verdict(best, bleu_minus)} {limits(record)}\n\n"
         "Each model at the best of its own rates, by validation loss, which the choice makes look "
         "a little better than it is. "
-        f"{rule_of(best)} {both_note(best)}"
+        f"{rule(values_of(best, 'bits'), PAPER)} {both_note(best)}"
     )
     return Table(columns, lines, note)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from experiments import records
+from experiments import harness, records
 from experiments.intervals import Difference, Layout, differences, holm, mean_text, rule, signed
 from experiments.sentences import (
     COUNTS,
@@ -21,7 +21,7 @@ from experiments.sentences import (
     read_counts,
     widths_over_both,
 )
-from experiments.system_tables import OVER_BOTH, add_widths_over_both, by_seed
+from experiments.system_tables import OVER_BOTH, add_widths_over_both
 from tests.files import write
 from vaswani.common.files import sha256_of
 from vaswani.scoring.score_input import AlignedLines
@@ -205,17 +205,18 @@ def test_the_width_over_both_is_that_of_the_sentences_and_of_the_seeds(seed_erro
 def test_a_records_counts_are_those_of_its_scores(folder: Path) -> None:
     """And the widths over seeds and sentences follow from them."""
     record = records.read_record(folder)
-    of_runs = read_counts(folder)
+    bleu = {}
     for row in record["rows"].values():
         for run in row["runs"]:
-            of_run = bleu_of(of_runs[Path(run["run"]).name].sum(0))
-            assert of_run == pytest.approx(run["bleu"], abs=0.006)
+            bleu[Path(run["run"]).name] = run["bleu"]
+    for name, of_run in read_counts(folder).items():
+        assert float(bleu_of(of_run.sum(0))) == pytest.approx(bleu[name], abs=0.006)
     written = {name: row.get(OVER_BOTH) for name, row in record["rows"].items()}
-    add_widths_over_both(record, folder)
     assert any(written.values())
+    name = folder.parents[1].relative_to(ROOT / "experiments").as_posix()
+    harness.find(name).derive(record, folder)
     for name, row in record["rows"].items():
         assert row.get(OVER_BOTH) == pytest.approx(written[name], abs=0.002)
-    assert by_seed(next(iter(record["rows"].values())), "bleu")
 
 
 def test_counts_are_kept_where_the_references_are_here(tmp_path: Path) -> None:
