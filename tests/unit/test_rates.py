@@ -23,9 +23,7 @@ def experiment_of(folder: Path) -> harness.Experiment:
 
 
 TRAINED_BY_FAIRSEQ = [
-    folder
-    for folder in RECORDS
-    if isinstance(experiment_of(folder), FairseqExperiment) and folder.parts[-3] != "parsing"
+    folder for folder in RECORDS if isinstance(experiment_of(folder), FairseqExperiment)
 ]
 
 
