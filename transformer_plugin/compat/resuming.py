@@ -16,6 +16,7 @@ from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
 from .translation_task import CheckedTranslationTask
+from .validation_text import is_other_text, validation_text
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ ANNOUNCED = {
     **dict.fromkeys(("criterion", "lr_scheduler", "model", "optimizer")),
 }
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
+ANEW = (
+    "the validation text is not the one that the checkpoint was validated on: the best checkpoint "
+    "and the patience are counted anew, from the next validation on"
+)
 
 
 @replaces(
@@ -37,8 +42,9 @@ ANNOUNCED = {
     PROTECTS,
     "all",
     "resumes from the newest checkpoint, refuses another dictionary and a `--restore-file` that "
-    "does not exist, looks at the validation data before the first update, names options that "
-    "changed, and goes no further than asked",
+    "does not exist, looks at the validation data before the first update, chooses the best "
+    "checkpoint anew on another validation text, names options that changed, and goes no further "
+    "than asked",
 )
 def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends when it should.
@@ -54,12 +60,23 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     load = trainer.load_checkpoint
 
     def load_if_it_fits(path: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:
-        if Path(path).is_file():
-            _compare(checkpoint_metadata(path), trainer, reset_optimizer)
-        return load(path, reset_optimizer, *args, **kwargs)
+        saved: Mapping[str, Any] = checkpoint_metadata(path) if Path(path).is_file() else {}
+        if saved:
+            _compare(saved, trainer, reset_optimizer)
+        text = trainer.task.validation_text
+        # vaswani's trainer looks at it: its count of validations is in the checkpoint, too
+        trainer.other_validation_text = is_other_text(saved.get("task_state") or {}, text)
+        extra_state = load(path, reset_optimizer, *args, **kwargs)
+        if extra_state and trainer.other_validation_text:
+            logger.warning(ANEW)
+            extra_state.pop("best", None)
+        return extra_state
 
     # before the training batches, so that fairseq's dummy batch comes from these, as without this
     dataset = trainer.cfg.dataset
+    trainer.task.validation_text = validation_text(
+        trainer.task.cfg.data, dataset.valid_subset, dataset.combine_valid_subsets
+    )
     for subset in [] if dataset.disable_validation else dataset.valid_subset.split(","):
         if subset in trainer.task.datasets:
             trainer.get_valid_iterator(subset)

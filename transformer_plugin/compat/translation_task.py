@@ -18,6 +18,7 @@ from ..config import ConfigError, flag
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
 from .replacing import protect
 from .scope import is_plugin_model
+from .validation_text import KEY as VALIDATION_TEXT
 
 BROKEN_OPTIONS = {
     "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
@@ -35,10 +36,15 @@ class CheckedTranslationTask(TranslationTask):
 
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
+    #: the hash of the validation text, once a training has begun
+    validation_text: str | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the task: the hashes of its dictionaries, too."""
-        return {**super().state_dict(), KEY: dictionary_hashes(self)}
+        """What a checkpoint keeps of the task: hashes of its dictionaries and validation text."""
+        state = {**super().state_dict(), KEY: dictionary_hashes(self)}
+        if self.validation_text:
+            state[VALIDATION_TEXT] = self.validation_text
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
         """Take a checkpoint's ``task_state``, and compare its dictionaries.
@@ -47,7 +53,8 @@ class CheckedTranslationTask(TranslationTask):
         """
         # of an ensemble, an earlier model may have had others
         self.other_dictionaries = self.other_dictionaries or other_dictionaries(self, state_dict)
-        of_fairseq = {name: value for name, value in state_dict.items() if name != KEY}
+        ours = (KEY, VALIDATION_TEXT)
+        of_fairseq = {name: value for name, value in state_dict.items() if name not in ours}
         return super().load_state_dict(of_fairseq)
 
     def refuse_other_dictionaries(self) -> None:

@@ -146,6 +146,8 @@ class StoppableTrainer(Trainer):
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
     count: Table
     without_improvement = 0
+    #: whether the checkpoint that is loaded was validated on another text
+    other_validation_text = False
     #: with several processes: how many of them knew of a request in the last exchange
     requests = 0.0
     #: what the next checkpoint says of the stop that it was saved by
@@ -206,10 +208,12 @@ class StoppableTrainer(Trainer):
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
     ) -> Table | None:
-        """As fairseq's; the count continues unless optimizer or meters start anew."""
+        """As fairseq's; the count continues, unless optimizer or meters start anew, or the
+        validation text is another."""
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
         if extra_state:
-            if not reset_optimizer and not options.get("reset_meters"):
+            starts_anew = reset_optimizer or options.get("reset_meters")
+            if not starts_anew and not self.other_validation_text:
                 self.count.update(extra_state.get(PATIENCE, {}))  # fairseq-train saves none
                 self.without_improvement = self.count.get("num_runs", 0)
             if self.progress:
