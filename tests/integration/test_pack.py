@@ -74,15 +74,16 @@ def test_a_run_is_packed_once(run):
     assert (run / "model" / "README.md").read_text() == "# Mine\n"
 
 
-def test_scores_are_those_of_the_packed_checkpoint(run):
+def test_scores_of_earlier_versions_are_not_packed(run, capsys):
+    """They did not record the hashes of the checkpoint and of the references."""
     (run / "eval").mkdir()
-    row = {"label": "sacreBLEU", "score": 27.25, "signature": "nrefs:1|tok:13a"}
-    for subset, checkpoint in {"test": "checkpoint_last.pt", "valid": "checkpoint_best.pt"}.items():
-        report = {"checkpoint": f"runs/digits/checkpoints/{checkpoint}", "precision": "bf16"}
-        (run / "eval" / f"{subset}.json").write_text(json.dumps(report))
-        (run / "eval" / f"{subset}.score.json").write_text(json.dumps({"bleu": row}))
+    report = {"checkpoint": "runs/digits/checkpoints/checkpoint_last.pt", "precision": "bf16"}
+    (run / "eval" / "test.json").write_text(json.dumps(report))
+    score = {"label": "sacreBLEU", "score": 27.25, "signature": "nrefs:1|tok:13a"}
+    (run / "eval" / "test.score.json").write_text(json.dumps({"bleu": score}))
     assert stock.vaswani("pack", "digits") == 0
-    assert config(run / "model")["scores"] == {"test": {"bleu": {**row, "precision": "bf16"}}}
+    assert config(run / "model")["scores"] == {}
+    assert "vaswani generate runs/digits" in capsys.readouterr().err
 
 
 def test_half_is_how_parameters_are_stored_not_how_they_are_read(run):

@@ -1,7 +1,7 @@
 """How to search for translations: the options of every verb, of a model folder and of Python."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -153,3 +153,35 @@ def cli_overrides(arguments: object) -> Table:
 def flag(name: str) -> str:
     """An option as it is given: ``--max-len-a``."""
     return "--" + name.replace("_", "-")
+
+
+# ---- in words ----------------------------------------------------------------------------------
+
+#: the defaults of a search, by name: what a record of earlier versions has besides is not read
+DEFAULTS: Mapping[str, Any] = vars(TranslationOptions())
+
+
+def in_words(options: Mapping[str, Any]) -> str:
+    """Describe a search by its recorded options: ``beam 4, lenpen 0.6``, and what is no default."""
+    search = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    rule = "gnmt " if search["length_penalty"] == "gnmt" else ""
+    parts = [f"beam {search['beam']}", f"lenpen {rule}{search['lenpen']:g}"]
+    for name, default in DEFAULTS.items():
+        if name not in ("beam", "lenpen", "length_penalty") and search[name] != default:
+            parts.append(f"{flag(name)[2:]} {search[name]}")
+    return ", ".join(parts)
+
+
+def differences(options: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Say in words which options of a search differ from another's: ``beam 1, not 4``.
+
+    Args:
+        options: by name; what is missing has its default
+        other: the other search's
+    """
+    parts = []
+    for name, default in DEFAULTS.items():
+        before, after = options.get(name, default), other.get(name, default)
+        if before != after:
+            parts.append(f"{flag(name)[2:]} {before}, not {after}")
+    return ", ".join(parts)

@@ -8,13 +8,14 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from vaswani.common.artifact import is_report, output_file, writing
-from vaswani.common.errors import UserError, listed
-from vaswani.common.files import Table, atomic_write
+from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.find import RUN_CONFIG
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.model_folder.search_options import in_words
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -45,7 +46,7 @@ def report_scores(
     warn(system.main)
     results, left_out = score(system)
     figures = published.published(system.test_set, system.pair, len(system.main.references))
-    lines = table(results)
+    lines = [*table(results), conditions(system)]
     report: Table = {**results, **facts(system), "left_out": left_out}
     if figures:
         assert system.test_set and system.pair, "the figures are looked up by these"
@@ -176,6 +177,20 @@ def facts(system: ScoreInput) -> Table:
         "without_output": system.main.without_output(),
         **({"translation": system.translation} if system.translation else {}),
     }
+
+
+def conditions(system: ScoreInput) -> str:
+    """What the scores belong to: how the text was decoded, if known, and its references."""
+    lines = system.main
+    digest = sha256_of(lines.files[1])[:12]
+    parts = [
+        plural(len(lines.references), "sentence"),
+        f"references {lines.files[1]} (SHA-256 {digest})",
+    ]
+    if "options" in system.translation:  # of a run
+        search = in_words(system.translation["options"])
+        parts.insert(0, f"decoded with {search}, in {system.translation.get('precision', 'fp32')}")
+    return "; ".join(parts)
 
 
 def warn(lines: AlignedLines) -> None:
