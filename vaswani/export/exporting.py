@@ -113,6 +113,7 @@ def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
         "target": target.name,
         "quantization": target.quantization,
         "text": folder.config["text"],
+        "source_lengths": folder.config.get("source_lengths", {}),
         "generation": proof.generation(folder.config["generation"]),
         "limits": {
             "source": architecture["max_source_positions"],

@@ -105,6 +105,15 @@ class ModelFolder:
             )
         return read_section(TranslationOptions, table, f"{self.path}: generation")
 
+    @property
+    def usual_length(self) -> int | None:
+        """The subwords of a source line that 99 % of the training lines do not exceed.
+
+        None in folders of earlier versions, and where pack had no training text.
+        """
+        length: int | None = self.config.get("source_lengths", {}).get("99")
+        return length
+
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"

@@ -31,6 +31,8 @@ def packed_scores(run: Path, checkpoint: Path, generation: Mapping[str, object])
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
         translation = read_json(run / "eval" / f"{subset}.json")
+        if not translation:  # of a file, which 'vaswani generate' did not make
+            continue
         report = read_json(path)
         reason = why_left_out(report, translation, generation)
         if translation.get("sha256", {}).get(checkpoint.name) != digest:

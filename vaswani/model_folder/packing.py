@@ -43,6 +43,7 @@ from vaswani.model_folder.packed_model import (
 )
 from vaswani.model_folder.packed_scores import packed_scores
 from vaswani.model_folder.search_options import BEAM_OPTIONS
+from vaswani.model_folder.text_lengths import text_lengths
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
@@ -92,6 +93,7 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Packable
         **({"variant": variant} if variant else {}),
         "architecture": architecture,
         "text": asdict(text),
+        "source_lengths": text_lengths(data, langs),
         "generation": generation,
         "origin": origin(state, sections, checkpoint, data),
     }
