@@ -161,13 +161,19 @@ class StoppableTrainer(Trainer):
         if self.progress:
             self.progress.trainer = self
 
+    def get_train_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """As fairseq's, which reads the training text here."""
+        if self.progress and not self.progress.is_open:
+            self.progress.say("reading the training text, and making its batches")
+        return super().get_train_iterator(*args, **kwargs)
+
     def train_step(self, *args: Any, **kwargs: Any) -> Table | None:
         """As fairseq's; before the first update a signal ends the process at once.
 
         A FloatingPointError says at which update it was.
         """
         if self.progress:
-            self.progress.begin()
+            self.progress.begin(self.get_num_updates())
         self.request.begin()
         try:
             return super().train_step(*args, **kwargs)

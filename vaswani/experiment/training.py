@@ -179,11 +179,13 @@ def train_process(config: DictConfig, data: Table, folder: str, decision: Decisi
             with atomic_write(run / name) as stream:
                 stream.write(text)
         begins = f"continuing at update {updates:,}" if updates else "training"
-        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}"
+        compiles = "; the first update compiles the model" if config.model.get("compile") else ""
+        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}{compiles}"
 
     progress = TrainingProgress(
         run / run_record.STATISTICS, config.optimization.max_update, first_update
     )
+    progress.say("reading the validation text, and building the model")
     with signals.StopRequest(STOPPING) as request:
         try:
             run_fairseq(config, run / "train.log", request, progress, decision.resets)

@@ -27,7 +27,7 @@ def text_lengths(data: Path, langs: tuple[str, str]) -> Table:
         return {}
     if not len(sizes):
         return {}
-    subwords = sizes - 1  # the end of the sentence is none
+    subwords: np.ndarray = sizes - 1  # the end of the sentence is none
     levels = [percent / 100 for percent in QUANTILES]
     values = np.quantile(subwords, levels, method="higher")
     return {str(percent): int(value) for percent, value in zip(QUANTILES, values, strict=True)}
