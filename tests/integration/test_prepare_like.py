@@ -61,6 +61,19 @@ def test_the_recipe_is_that_of_before(more):
     assert sha256_of(more / "data/third/codes") == sha256_of(more / "data/own/codes")
 
 
+@pytest.mark.parametrize(
+    ("like", "start"),
+    [("mine", " --from mine"), ("runs/mine", " --from runs/mine"), ("data/own", "")],
+)
+def test_the_next_command_starts_from_the_run_whose_codes_were_used(more, capsys, like, start):
+    """Without ``--from`` a new model was trained, on a few sentences."""
+    run_of(more, sha256_of(more / "data/own/data-bin/dict.en.txt"))
+    capsys.readouterr()
+    assert prepare("--like", like, "--train", "more", "--out", "data/law") == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"next: vaswani new law --data data/law{start}"
+
+
 def run_of(folder, dictionary_hash):
     """A run that was trained on data/own, as far as ``--like`` looks."""
     run = folder / "runs" / "mine"
@@ -87,6 +100,8 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     assert prepare(*like) == 0
     assert sha256_of(more / "data/more/codes") == sha256_of(files[0])
     assert yaml.safe_load((more / "data/more/recipe.yaml").read_text())["split_hyphens"]
+    assert prepare("--like", "packed", "--train", "more", "--out", "data/law") == 0
+    assert "next: vaswani new law --data data/law --from packed\n" in capsys.readouterr().err
     for name, content, named in (
         ("dict.en.txt", "b@@ 1", "packed was altered"),
         ("config.json", json.dumps({"text": {**text, "alphabet": "runes"}}), "'alphabet'"),

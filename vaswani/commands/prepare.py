@@ -40,7 +40,7 @@ from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import Recipe
-from vaswani.data.shared_vocabulary import shared_vocabulary
+from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
 
@@ -119,12 +119,18 @@ def run(options: Options) -> int:
         if not run_stages(job, redo, options.show_dropped):
             print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
     if "train" in job.recipe.splits:
-        print(f"next: {next_command(job, options.name)}", file=sys.stderr)
+        print(f"next: {next_command(job, options.name, options.like)}", file=sys.stderr)
     return 0
 
 
-def next_command(job: Job, name: str | None) -> str:
-    """The command that follows: an experiment on this data is trained, else one is made for it."""
+def next_command(job: Job, name: str | None, like: str | None) -> str:
+    """The command that follows: an experiment on this data is trained, else one is made for it.
+
+    Args:
+        job: what was prepared
+        name: of the recipe, if one was named
+        like: the data, run or model whose codes were used; a run or model is fine-tuned
+    """
     name = name or job.folder.name
     folder = job.folder
     if file_stem(name) in known_configs():
@@ -132,7 +138,8 @@ def next_command(job: Job, name: str | None) -> str:
         if first_data_bin(data).parent == folder:
             return f"vaswani train {name}"
     new = folder.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", folder.name) else "mine"
-    return shlex.join(["vaswani", "new", new, "--data", str(folder)])
+    start = ["--from", like] if like and not is_text(like) else []
+    return shlex.join(["vaswani", "new", new, "--data", str(folder), *start])
 
 
 def job_of(options: Options) -> Job:

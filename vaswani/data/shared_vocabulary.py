@@ -63,11 +63,9 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
     """
-    if (Path(name) / "config.json").is_file():
+    if is_model(name):
         return in_model(Path(name))
-    folder = next((f for f in (Path(name), Path(name).parent) if (f / "data-bin").is_dir()), None)
-    if folder is None:
-        folder = folder_of_run(name)
+    folder = text_folder(name) or folder_of_run(name)
     kind, codes = find_subword_model(folder)
     recipe = recipe_in(folder)
     dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
@@ -80,6 +78,22 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     if kind == SENTENCEPIECE:
         check_dictionary(codes, dictionaries[0])
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
+
+
+def is_model(name: str) -> bool:
+    """Whether this is the folder of a packed model."""
+    return (Path(name) / "config.json").is_file()
+
+
+def text_folder(name: str) -> Path | None:
+    """The folder of prepared text that this is, or the data-bin of; None if it is neither."""
+    places = (Path(name), Path(name).parent)
+    return next((place for place in places if (place / "data-bin").is_dir()), None)
+
+
+def is_text(name: str) -> bool:
+    """Whether ``--like`` names prepared text, rather than a run or a packed model."""
+    return not is_model(name) and text_folder(name) is not None
 
 
 def in_model(folder: Path) -> SharedVocabulary:
