@@ -106,6 +106,39 @@ def check_task_config(cfg: VaswaniTranslationConfig) -> None:
         check_number(flag(name), getattr(cfg, name), least=0)
 
 
+def check_best_metric(checkpoint: Any, task: Any) -> None:
+    """Raise ConfigError if the best checkpoint is to be the one with the lowest BLEU, or with one
+    that is not computed, at which fairseq fails in the first validation.
+
+    Args:
+        checkpoint: fairseq's section of this name
+        task: the section of a translation task
+    """
+    metric = checkpoint.best_checkpoint_metric
+    if "bleu" not in metric:
+        return
+    where = "--best-checkpoint-metric (checkpoint.best_checkpoint_metric)"
+    name = "bleu" if getattr(task, "eval_bleu", False) else ""
+    if getattr(task, "eval_bleu_lines", 0):
+        name = "tokenised_bleu" if task.eval_bleu_tokens == "none" else "bleu"
+    if not name:
+        raise ConfigError(
+            f"{where} is {metric}, but this training computes no BLEU: with --task "
+            "vaswani_translation give --eval-bleu-lines 500 --eval-bleu-tokens 13a (in YAML: "
+            "task.eval_bleu_lines …), or another metric"
+        )
+    if metric != name:
+        raise ConfigError(
+            f"{where} is {metric}, but this training computes {name}: give that"
+            + ("" if name == "bleu" else ", or --eval-bleu-tokens 13a (task.eval_bleu_tokens)")
+        )
+    if not checkpoint.maximize_best_checkpoint_metric:
+        raise ConfigError(
+            f"{where} is {metric}, of which the lowest would be the best: add "
+            "--maximize-best-checkpoint-metric (checkpoint.maximize_best_checkpoint_metric: true)"
+        )
+
+
 def check_precision(common: Any, precision: Any) -> None:
     """Raise ConfigError for 16-bit training of our model that is not what it seems to be.
 

@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from ..checks import check_best_metric
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
 from .translation_task import CheckedTranslationTask
@@ -57,6 +58,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     original = load_checkpoint_to_resume.original
     if not isinstance(trainer.task, CheckedTranslationTask):
         return original(cfg, trainer, **options)
+    check_best_metric(cfg, trainer.task.cfg)
     load = trainer.load_checkpoint
 
     def load_if_it_fits(path: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:

@@ -282,6 +282,7 @@ def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:
         end_of_epoch=lambda: ended,
         state_dict=lambda: extra_state["train_iterator"],
     )
+    trainer.task.begin_epoch(stopped["epoch"], trainer.get_model())
     subsets = cfg.dataset.valid_subset.split(",")
     _, over = train.validate_and_save(cfg, trainer, trainer.task, position, subsets, ended)
     if over:
