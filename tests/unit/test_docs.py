@@ -57,6 +57,27 @@ def test_every_link_leads_somewhere():
     assert broken == []
 
 
+#: a line that is one word in capitals, what an editor is to fill in, and addresses that are none
+UNFILLED = re.compile(
+    r"^[A-Z][A-Z _-]{2,}$|\b(?:TODO|FIXME|TBD|XXXX*)\b|URL-OF-|<(?:your|insert)[^>]*>|lorem ipsum",
+    re.MULTILINE,
+)
+
+
+def test_no_document_has_an_unfilled_placeholder():
+    """docs/extend.md had the bare word TABLE for two days, and README URL-OF-THIS-PAGE.
+
+    Files named in capitals, and options' values in commands, are in blocks or between backticks.
+    """
+    places = []
+    for page in [*PAGES, *RECORDS, *ROOT.glob("models/*/README.md")]:
+        prose = re.sub(r"`[^`\n]*`", "", without_code(page))
+        places += [f"{page.relative_to(ROOT)}: {word}" for word in UNFILLED.findall(prose)]
+    assert places == []
+    for text in ("TABLE\n", "see URL-OF-THIS-PAGE", "TODO: measure", "<insert figure>"):
+        assert UNFILLED.search(text), text
+
+
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
     """But for the walkthrough: one of the whole paper, in cells, is as long as it is."""
     long = []

@@ -46,12 +46,10 @@ def run(options: Options) -> int:
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
     folder = run_record.run_folder(config, name, path)
-    place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
-    if place.rank == 0:
-        print(f"checking {config.task.data}", file=sys.stderr, flush=True)
     config, remarks = data_bin.with_data_options(config)
     config = complete(config, {"checkpoint": {"save_dir": str(folder / "checkpoints")}})
     data = data_bin.fingerprint(config)
+    place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)

@@ -59,7 +59,7 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
     )
     split_sentences: str = option(
         AUTO,
-        "which lines of several sentences to split: those longer than 99 % of the training lines "
+        "which lines of several sentences to split: those longer than 99 %% of the training lines "
         "(auto, the default; 40 subwords where the model does not say), never, or always",
         choices=MODES,
     )
