@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fairseq.logging.progress_bar import JsonProgressBar
@@ -223,8 +224,8 @@ class TrainingProgress(logging.Handler):
             if f"{tag}_ppl" in stats:
                 self.perplexity[tag] = float(stats[f"{tag}_ppl"])
             if self.bar.disable:
-                parts = [f"validated at update {self.last_update:,}"]
-                self.say(" | ".join(parts + [f"{key} {value}" for key, value in values.items()]))
+                self.last_line = time.monotonic()
+                self.say(self.line(values))
         self.bar.set_postfix({**self.shown, **self.validated}, refresh=True)
         self.undrawn = self.undrawn or is_validation
         if is_validation and time.monotonic() - self.last_curve >= DRAW_EVERY:
@@ -243,10 +244,14 @@ class TrainingProgress(logging.Handler):
             self.draws = False
             self.bar.write(f"{log.with_name(CURVE)} is not drawn: {error}", file=sys.stderr)
 
-    def line(self) -> str:
-        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""
+    def line(self, validated: Mapping[str, str] = MappingProxyType({})) -> str:
+        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``.
+
+        Args:
+            validated: values of a validation after this update; no other line has them
+        """
         parts = [f"update {self.last_update:,}" + (f" of {self.total:,}" if self.total else "")]
-        parts += [f"{key} {value}" for key, value in self.shown.items()]
+        parts += [f"{key} {value}" for key, value in {**self.shown, **validated}.items()]
         begun, updates = self.first or (0.0, self.last_update)
         if self.first and self.total > self.last_update >= updates + ENOUGH:
             an_update = (time.monotonic() - begun) / (self.last_update - updates)
