@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import stock
 from tests.integration.test_trainings_end import PATIENT, Killed, finished, stop_after, updates
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.validation_text import KEY
@@ -57,6 +58,21 @@ def test_the_best_checkpoint_is_chosen_anew_on_another_text(
     assert f"using runs/small/checkpoints/{BEST.name} (" in cli("generate", "small").err
     again = cli("train", "small", "optimization.max_update=10")
     assert "counted anew" not in again.err, "the new text is that of the checkpoint now"
+
+
+def test_fairseq_train_chooses_anew_too(tiny_data_bin: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(tiny_data_bin, tmp_path / "data")
+    best, last = (tmp_path / "run" / f"checkpoint_{name}.pt" for name in ("best", "last"))
+    task = ["--task", "vaswani_translation", "--no-epoch-checkpoints"]
+    stock.train(data, tmp_path / "run", *task, "--max-update", "5")
+    change(last, best=0.01)
+    stock.train(data, tmp_path / "run", *task, "--max-update", "10")
+    assert updates(best) == 5
+    for path in data.glob("test.*"):
+        shutil.copyfile(path, data / path.name.replace("test", "valid"))
+    lines = stock.train(data, tmp_path / "run", *task, "--max-update", "15")
+    assert any("the best checkpoint and the patience are counted anew" in line for line in lines)
+    assert updates(best) == 15
 
 
 @pytest.mark.parametrize("other", [False, True])
