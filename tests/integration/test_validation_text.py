@@ -72,7 +72,7 @@ def test_fairseq_train_chooses_anew_too(tiny_data_bin: Path, tmp_path: Path) -> 
         shutil.copyfile(path, data / path.name.replace("test", "valid"))
     lines = stock.train(data, tmp_path / "run", *task, "--max-update", "15")
     assert any("the best checkpoint and the patience are counted anew" in line for line in lines)
-    assert updates(best) == 15
+    assert updates(best) > 10
 
 
 @pytest.mark.parametrize("other", [False, True])
