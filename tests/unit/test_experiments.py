@@ -97,6 +97,7 @@ def test_a_run_that_was_scored_as_asked_is_the_rows(training: Training) -> None:
         {"options": {"beam": 3}},
         {"options": {"length_penalty": "gnmt"}},
         {"checkpoint": "checkpoint_best.pt"},
+        {"sha256": {"checkpoint_average_last2.pt": "of the average before"}},
         {"data": "elsewhere"},
         {"precision": "bf16"},
     ],
