@@ -75,6 +75,14 @@ def test_fairseq_train_chooses_anew_too(tiny_data_bin: Path, tmp_path: Path) -> 
     assert updates(best) > 10
 
 
+def test_fine_tuning_on_other_text_is_no_such_change(own_run: Path, cli: Any) -> None:
+    """It takes the parameters alone, and has no best checkpoint yet."""
+    replace_validation_text()
+    start = f"checkpoint.finetune_from_model={LAST}"
+    ended = cli("train", "small", "run=tuned", start, "optimization.max_update=2")
+    assert ended.code == 0 and "counted anew" not in ended.err
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_patience_begins_anew_on_another_text(workplace: Path, cli: Any, other: bool) -> None:
     """Validated at 2, 4, 5, 6, 8, 10, 12: the sixth without improvement is at 12."""

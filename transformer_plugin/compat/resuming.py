@@ -69,7 +69,8 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
         # vaswani's trainer looks at it: its count of validations is in the checkpoint, too
         trainer.other_validation_text = is_other_text(saved.get("task_state") or {}, text)
         extra_state = load(path, reset_optimizer, *args, **kwargs)
-        if extra_state and trainer.other_validation_text:
+        continues = not reset_optimizer and not kwargs.get("reset_meters")
+        if extra_state and continues and trainer.other_validation_text:
             logger.warning(ANEW)
             extra_state.pop("best", None)
         return extra_state
