@@ -103,7 +103,7 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     assert prepare("--like", "packed", "--train", "more", "--out", "data/law") == 0
     assert "next: vaswani new law --data data/law --from packed\n" in capsys.readouterr().err
     for name, content, named in (
-        ("dict.en.txt", "b@@ 1", "packed was altered"),
+        ("dict.en.txt", "b@@ 1", "packed/dict.en.txt was altered"),
         ("config.json", json.dumps({"text": {**text, "alphabet": "runes"}}), "'alphabet'"),
     ):
         write(folder / name, content)
