@@ -56,7 +56,7 @@ check: setup
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
+	@$(RUN) shellcheck -x scripts/*.sh scripts/*/*.sh scripts/*/*.sbatch .ci/run
 	@$(RUN) lint-imports --no-cache
 
 bench: setup
