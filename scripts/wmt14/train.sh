@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains the paper's base or big model (sections 3 and 5), or continues from checkpoint_last.pt:
 #   PAIR=en-de|en-fr SIZE=base|big GPUS=1|2|4|8 scripts/wmt14/train.sh [flags of fairseq-train …]
-# Flags given here override those below, such as --precision bf16 (on an A100, H100 or later).
+# Flags given here override those below: --precision bf16 for an A100, H100 or later; on one GPU of 24
+# GB (big: 40) also --max-tokens 28672 --update-freq 1, the same batch in one pass instead of eight.
 set -euo pipefail
 pair=${PAIR:-en-de} size=${SIZE:-base} gpus=${GPUS:-8}
 data=data/wmt14_${pair/-/_} run=runs/wmt14_${pair/-/_}_$size
