@@ -15,7 +15,8 @@ flags=(
     --max-len-a 1 --max-len-b 50 # at most the source's length + 50
     --max-tokens 8000 --skip-invalid-size-inputs-valid-test --num-workers 0
 )
-mkdir -p "$run/eval"
+mkdir -p "$run/eval" && exec 9>"$run/eval/.generate.sh.lock"
+flock -n 9 || { echo "generate.sh: another one is at work in $run/eval" >&2 && exit 1; }
 fairseq-generate "$data/data-bin" "${flags[@]}" "$@" >"$out.log.part"
 mv "$out.log.part" "$out.log"
 # H-NUMBER, score, tokens: in the order of the test set; then text, which sacreBLEU takes

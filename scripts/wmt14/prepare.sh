@@ -6,19 +6,19 @@ pair=${PAIR:-en-de} && src=${pair%-*} tgt=${pair#*-} data=data/wmt14_${pair/-/_}
 p=training-parallel europarl=wmt13/$p-europarl-v7.tgz:europarl-v7.$tgt-$src # ARCHIVE:TEXT in it
 crawl=wmt13/$p-commoncrawl.tgz:commoncrawl.$tgt-$src news=wmt14/$p-nc-v9.tgz:news-commentary-v9.$tgt-$src
 un=wmt13/$p-un.tgz:undoc.2000.$tgt-$src giga=wmt10/training-giga-fren.tar:giga-fren.release2.fixed
-case $pair in # size of the BPE (en-de: with characters); most words; longer ÷ shorter side
+case $pair in # for another pair of WMT14 add a line: texts; BPE, its size with characters or without; limits on length
     en-de) texts=("$europarl" "$crawl" "$news") bpe=(37000 --total-symbols) words=250 ratio=9 ;;
     en-fr) texts=("$europarl" "$crawl" "$un" "$news" "$giga") bpe=(32000) words=175 ratio=1.5 ;;
     *) echo "prepare.sh: there is no pair $pair; choose en-de or en-fr" >&2 && exit 1 ;;
 esac
 [ ! -e "$data/data-bin" ] || { echo "prepare.sh: skipped, $data/data-bin exists" >&2 && exit; }
+mkdir -p "$data" && exec 9>"$data/.prepare.sh.lock"; flock -n 9 || { echo "prepare.sh: another one is at work in $data" >&2; exit 1; }
 make() { [ -e "$1" ] || { mkdir -p "${1%/*}" && "${@:2}" >"$1.part" && mv "$1.part" "$1"; }; }
 extract() { # LANGUAGE ARCHIVE:TEXT …, in lines and spaces that all programs know; blank if not UTF-8
     for part in "${@:2}"; do archive=data/archives/$(basename "${part%:*}")
         make "$archive" curl -fL "${MIRROR:-https://www.statmt.org}/${part%:*}" &&
             tar -xOf "$archive" --wildcards --no-anchored "${part#*:}.$1*" | gzip -cdf | sed -e '/^.*$/!z' \
-            -e $'s/^\uFEFF*//; s/[[:space:]\\x00-\\x08\\x0e-\\x1f\\x7f\u0085\u00A0\u2007\u202F]/ /g' | awk 1 || return
-    done; }
+            -e $'s/^\uFEFF*//; s/[[:space:]\\x00-\\x08\\x0e-\\x1f\\x7f\u0085\u00A0\u2007\u202F]/ /g' | awk 1 || return; done; }
 newstest() { extract "$@" | sed -n '/<seg /{s/.*<seg[^>]*> *//; s/ *<\/seg>.*//; p}' | tr -s ' '; }
 moses() { split -l 1000000 --filter="sacremoses -q -l $1 tokenize" "$2"; } # no -a: hyphens stay
 clean() { paste "${@:2}" | grep -avP '^[\pC\pZ]*\t|\t[\pC\pZ]*$|\S{1001}' | awk -F'\t' -v w="$words" -v r="$ratio" \

@@ -15,6 +15,8 @@ esac
 ((gpus > 0 && 8 % gpus == 0)) || { echo "train.sh: GPUS is $gpus; choose 1, 2, 4 or 8" >&2 && exit 1; }
 [ ! -e "$run/trained" ] || { echo "train.sh: skipped, $run/trained exists" >&2 && exit; }
 [ -e "$data/data-bin" ] || { echo "train.sh: no $data/data-bin; run prepare.sh" >&2 && exit 1; }
+mkdir -p "$run" && exec 9>"$run/.train.sh.lock" # held until fairseq-train has ended
+flock -n 9 || { echo "train.sh: another one is at work in $run" >&2 && exit 1; }
 flags=(
     --user-dir "$(vaswani plugin-dir)" --arch "$arch" --init fairseq # initial weights: see docs/fidelity.md
     --task vaswani_translation --source-lang "${pair%-*}" --target-lang "${pair#*-}" --length-penalty gnmt

@@ -4,6 +4,7 @@ Stand-ins for fairseq's commands write down what the scripts give them. The same
 real commands are in test_reproduce.py.
 """
 
+import fcntl
 import json
 import shlex
 from pathlib import Path
@@ -234,8 +235,22 @@ def test_a_search_that_failed_leaves_no_translations(place):
     place.make(FILES["generate"][1])
     wmt14_scripts.write_command(place.commands, "fairseq-generate", "echo 'H-0\t-1\tA'; exit 3")
     assert place.run("generate").returncode == 3
-    names = [path.name for path in (place.folder / RUN / "eval").iterdir()]
+    names = [path.name for path in (place.folder / RUN / "eval").glob("test*")]
     assert names == ["test.log.part"]
+
+
+@pytest.mark.parametrize("name", ["prepare", "train", "generate"])
+def test_a_second_start_is_refused(place, name):
+    output, needs = FILES[name]
+    place.make(needs or "data/other")
+    folder = (place.folder / output).parent
+    folder = folder.parent if name == "prepare" else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f".{name}.sh.lock", "w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        done = place.run(name)
+    assert done.returncode == 1 and "another one is at work" in done.stderr
+    assert not place.calls.exists()
 
 
 def odd_archives(www: Path, monkeypatch: pytest.MonkeyPatch) -> None:
