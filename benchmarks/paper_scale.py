@@ -29,8 +29,9 @@ class Scale(NamedTuple):
     """To start all systems and to compile one."""
     measuring_seconds: int
     training_seconds: int
-    after_training_seconds: int
-    """Of the former, for averages and translations."""
+    averaging_seconds: int
+    """Of the former, for averages and their losses."""
+    scoring_seconds: int
     decoding_seconds: int
     scored_sentences: int
     """Of the validation set, for BLEU."""
@@ -61,9 +62,10 @@ ON_GPU = Scale(
     interval=100,
     compiling_seconds=120,
     measuring_seconds=60,
-    training_seconds=480,
-    after_training_seconds=75,
-    decoding_seconds=90,
+    training_seconds=470,
+    averaging_seconds=30,
+    scoring_seconds=50,
+    decoding_seconds=60,
     scored_sentences=sys.maxsize,
     timed_sentences=500,
     sentences_at_a_time=128,
@@ -86,8 +88,9 @@ ON_CPU = ON_GPU._replace(
     interval=5,
     compiling_seconds=500,
     measuring_seconds=200,
-    training_seconds=200,
-    after_training_seconds=100,
+    training_seconds=400,
+    averaging_seconds=250,
+    scoring_seconds=200,
     decoding_seconds=200,
     scored_sentences=12,
     timed_sentences=8,

@@ -57,13 +57,13 @@ class PaperTraining(TimedTraining):
     def keep(self) -> None:
         """Copy the parameters to the processor's memory, in fp32."""
         state = self.trainer.model.state_dict()
-        copies: dict[int, Any] = {}
+        copies: dict[tuple[int, Any], Any] = {}
         kept = {}
         for name, tensor in state.items():
-            address = tensor.data_ptr()
-            if address not in copies:  # tied matrices stay tied
-                copies[address] = tensor.detach().float().cpu().clone()
-            kept[name] = copies[address]
+            place = (tensor.data_ptr(), tensor.shape)
+            if place not in copies:  # tied matrices stay tied
+                copies[place] = tensor.detach().float().cpu().clone()
+            kept[name] = copies[place]
         self.kept.append(kept)
 
     def finish(self) -> dict[str, Any]:

@@ -99,6 +99,14 @@ def printed_commands(text: str) -> dict[str, list[str]]:
     return commands
 
 
+def test_each_script_can_be_read_at_once():
+    lengths = {}
+    for path in wmt14_scripts.SCRIPTS.iterdir():
+        lengths[path.name] = len(path.read_text(encoding="utf-8").splitlines())
+    assert len(lengths) == 6
+    assert not {name: length for name, length in lengths.items() if length > 40}
+
+
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("gpus", [8, 2])
 def test_the_script_and_the_dry_run_train_as_the_experiment_says(
