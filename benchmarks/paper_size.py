@@ -27,8 +27,8 @@ comes near the paper's peak of 0.0007.
 **Expected**, written on 2026-11-28 before any run on a GPU:
 
 1. On an H200, as measured by hand on 2026-11-26: fairseq 60 to 66 ms per update, ours in bf16 1.2
-   times as fast, ours --fp16 1.3, compiled 1.4. On an H100 with a slow processor, which is the
-   limit there: 1.1 to 1.4 for all three, compiled the fastest.
+   times as fast, ours --fp16 1.3, compiled 1.4 (then a prototype). On an H100 with a slow
+   processor, the limit there: 1.1 to 1.4 for all three, compiled the fastest.
 2. No difference between the systems. With the same seed their losses of the last 100 updates differ
    by less than 0.05 bits per token and BLEU by less than 1.0, in either direction, as two seeds of
    one system do. Two seeds cannot show a difference. If ours is worse by more, the first suspects
