@@ -51,12 +51,13 @@ def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, 
 #: other values of a recipe's words; those that only say where text is are no stage's option
 WORDS = {
     "normalise": "all",
+    "unicode": "NFC",
     "clean_after": "bpe",
     "subword": "sentencepiece",
     "bpe_counts": "types",
 }
 NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "restored_bleu", "expected"}
-NO_OPTIONS |= {"like"}
+NO_OPTIONS |= {"like", "restored_lines"}
 
 
 def last_key(recipe, **read):
@@ -101,8 +102,33 @@ def test_a_number_that_cannot_be_is_refused_before_anything_is_made(own, capsys,
 )
 def test_a_number_in_a_recipe_is_refused_by_its_key(key, value):
     table = {"source_lang": "en", "target_lang": "de", "train": "a", "valid": "b", key: value}
-    with pytest.raises(UserError, match=f"mine.yaml: {key} must be .*, not {value}"):
+    with pytest.raises(UserError, match=f"mine.yaml: {key} must be .*, not '?{value}"):
         recipe_from(table, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("split_digits", "false", "true or false"),
+        ("tokenised", 1, "true or false"),
+        ("copies", 1.5, "a whole number"),
+        ("bpe", True, "a whole number"),
+        ("ratio", "2", "a number"),
+        ("train", [1, 2], "text or a list of text"),
+        ("expected", 7, "a table"),
+    ],
+)
+def test_a_value_of_another_type_in_a_recipe_is_refused(key, value, kind):
+    """ "false" in quotes meant true, and 1.5 copies were a traceback."""
+    table = {"source_lang": "en", "target_lang": "de", "train": "a", "valid": "b", key: value}
+    with pytest.raises(UserError, match=f"mine.yaml: {key} must be {kind}, not "):
+        recipe_from(table, "mine.yaml")
+
+
+def test_values_of_the_right_type_are_taken():
+    table = {"source_lang": "en", "target_lang": "de", "valid": "b", "ratio": 2, "copies": 2}
+    recipe = recipe_from({**table, "train": ["a", "c"], "bpe_dropout": 0.1}, "mine.yaml")
+    assert (recipe.train, recipe.ratio) == (["a", "c"], 2)
 
 
 def test_complete_data_need_no_text_any_more(own, light, capsys):

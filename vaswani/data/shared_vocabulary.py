@@ -49,8 +49,8 @@ class SharedVocabulary:
             )
         of_the_text = dict.fromkeys(
             [
-                *[*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"],
-                *["bpe_dropout", "copies"],
+                *[*SPLITS, "archives", "valid_every", "limit", "expected"],
+                *["restored_lines", "restored_bleu", "bpe_dropout", "copies"],
             ]
         )
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
@@ -108,6 +108,9 @@ def in_model(folder: Path) -> SharedVocabulary:
         tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
         split_hyphens=text.split_hyphens,
         straight_test_apostrophes=text.straight_apostrophes,
+        lowercase=text.lowercase,
+        unicode=text.unicode,
+        text_rules=text.text_rules,
     )
     return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
 

@@ -13,6 +13,7 @@ from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.recipe import Recipe
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
+from vaswani_transformer import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {
@@ -65,7 +66,9 @@ def text_recipe(
         check_prepared(folder.parent, [path for path in used if is_inside(path, folder.parent)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
-    recipe = prepared.text if prepared else TextRecipe(*langs, split_hyphens="@-@" in sides[0])
+    lowercase = lowercase or bool(prepared and prepared.lowercase)
+    elsewhere = TextRecipe(*langs, split_hyphens="@-@" in sides[0], text_rules=moses.VERSION)
+    recipe = prepared.text if prepared else elsewhere
     tokeniser: Any = options.tokeniser or recipe.tokeniser
     recipe = replace(
         recipe,

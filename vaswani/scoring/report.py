@@ -61,7 +61,7 @@ def report_scores(
     if advice:
         print(advice, file=sys.stderr)
     perfect = system.perfect_score()
-    if perfect and perfect[0] < round_trip.LOW:
+    if perfect and round_trip.is_low(*perfect[:2]):
         print(f"of this data {round_trip.limit(*perfect)}", file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)

@@ -77,14 +77,15 @@ class ScoreInput:
         """Whether the target's words have spaces between them."""
         return has_spaces(self.pair[1] if self.pair else None, self.main.references)
 
-    def perfect_score(self) -> tuple[float, Name] | None:
-        """The BLEU of a run's data restored from its tokens, and what split it, if known."""
+    def perfect_score(self) -> tuple[float | None, float, Name] | None:
+        """Of a run's data restored from its tokens: the share of lines that come back, the BLEU,
+        and what split it, if known."""
         if "data" not in self.translation:
             return None
         recipe = recipe_in(first_data_bin(self.translation["data"]).parent)
         if recipe is None or recipe.restored_bleu is None:
             return None
-        return recipe.restored_bleu, recipe.subword
+        return recipe.restored_lines, recipe.restored_bleu, recipe.subword
 
     @property
     def main(self) -> AlignedLines:
