@@ -12,6 +12,16 @@ HERE = ["prepare", *OWN, "--out", "data/own"]
 STAGES = ["text", "tok", "codes", "bpe", "data-bin"]
 
 
+def here(*more: str) -> list[str]:
+    """``HERE`` with further options; those that it has already are given their new values."""
+    command = ["prepare"]
+    changed = {word.partition("=")[0] for word in more}
+    for flag, value in zip(HERE[1::2], HERE[2::2], strict=True):
+        if flag not in changed:
+            command += [flag, value]
+    return [*command, *more]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes, but for locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]

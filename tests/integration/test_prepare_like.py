@@ -7,7 +7,7 @@ import yaml
 
 from tests import archives
 from tests.files import write
-from tests.own_text import HERE, sentence_of
+from tests.own_text import HERE, here, sentence_of
 from vaswani import cli
 from vaswani.common.files import sha256_of
 from vaswani.data import pipeline
@@ -29,7 +29,7 @@ def more(own, monkeypatch):
         return {}
 
     monkeypatch.setattr(pipeline, "make_data_bin", folder)
-    assert cli.main([*HERE, "--max-words", "50"]) == 0
+    assert cli.main(here("--max-words", "50")) == 0
     for lang in ("en", "de"):
         write(own / f"more.{lang}", *archives.sentences(lang, 12, 7))
     return own
@@ -80,9 +80,9 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     folder = more / "packed"
     files = [write(folder / "bpecodes", (more / "data/own/codes").read_text())]
     files += [write(folder / f"dict.{lang}.txt", "a@@ 1") for lang in ("en", "de")]
-    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
     text = {"source_lang": "en", "target_lang": "de", "split_hyphens": True}
-    write(folder / "config.json", json.dumps({"text": text}))
+    files.append(write(folder / "config.json", json.dumps({"text": text})))
+    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
     like = ["--like", "packed", "--test", "more", "--out", "data/more"]
     assert prepare(*like) == 0
     assert sha256_of(more / "data/more/codes") == sha256_of(files[0])

@@ -14,7 +14,7 @@ import pytest
 
 from tests import archives
 from tests.files import write
-from tests.own_text import HERE, OWN, STAGES, contents
+from tests.own_text import STAGES, contents, here
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
@@ -26,7 +26,7 @@ from vaswani.data.text import SPLITS
 def prepare(capsys, *more):
     """The stages that ran."""
     capsys.readouterr()
-    assert cli.main([*HERE, *more]) == 0
+    assert cli.main(here(*more)) == 0
     message = capsys.readouterr().err
     made = [line.split(": made (")[0] for line in message.splitlines() if ": made (" in line]
     return [name.rpartition("/")[2] for name in made]
@@ -138,7 +138,7 @@ def test_complete_data_need_no_text_any_more(own, light, capsys):
         path.unlink()
     assert prepare(capsys, "--if-missing") == []
     Path("data/own/data-bin/made").unlink()
-    assert cli.main([*HERE, "--if-missing"]) == 1
+    assert cli.main(here("--if-missing")) == 1
 
 
 @pytest.mark.slow
@@ -146,11 +146,14 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
     """Two processes, all stages; a command that takes longer than its time is killed."""
     for lang in ("en", "de"):
         write(own / f"train.{lang}", *archives.sentences(lang, 40_000, 7))
-    command = [sys.executable, "-m", "vaswani", "prepare", *OWN, "--workers", "2", "--out"]
-    subprocess.run([*command, "whole"], check=True)
+
+    def command(out):
+        return [sys.executable, "-m", "vaswani", *here("--workers", "2", "--out", out)]
+
+    subprocess.run(command("whole"), check=True)
     for seconds in (1, 2, 4, 5, 6, 7, 8):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([*command, "killed"], timeout=seconds)
-    subprocess.run([*command, "killed"], check=True)
+            subprocess.run(command("killed"), timeout=seconds)
+    subprocess.run(command("killed"), check=True)
     for name, content in contents(own / "whole").items():
         assert ".stages" in name or content == (own / "killed" / name).read_bytes(), name

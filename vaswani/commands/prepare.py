@@ -5,6 +5,7 @@
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
+                    (or FILE.tsv, both sides in two columns; --train may be given several times)
     vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
     vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 
@@ -43,7 +44,10 @@ from vaswani.data.recipe import Recipe
 from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer import moses
 
+#: what text prepared from arguments has, and older recipes lack
+NEW_TEXT = {"unicode": "NFC", "text_rules": moses.VERSION}
 STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
 
@@ -56,7 +60,10 @@ class Options(Checked):
     out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
     source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
     target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
-    train: str | None = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    train: list[str] | None = option(
+        metavar="PREFIX",
+        help="your training text: PREFIX.LANG, or FILE.tsv of two columns; several are joined",
+    )
     valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
     test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
     like: str | None = option(
@@ -144,9 +151,9 @@ def job_of(options: Options) -> Job:
     recipe, folder = recipe_of(options)
     if recipe.archives and options.text:
         raise UserError("--text names a folder of text files, but this recipe uses none")
-    if recipe.trees and not (recipe.train and recipe.valid):
+    if recipe.trees and not (isinstance(recipe.train, str) and recipe.valid):
         raise UserError(
-            "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
+            "give one --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
         )
     if recipe.subword == SENTENCEPIECE:
         import sentencepiece  # noqa: F401  (if it is missing, this is said before the first stages)
@@ -176,6 +183,8 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
     own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
     own.update(archives=None, like=None)  # the options of these names say where they are
     own = {name: value for name, value in own.items() if value is not None and value is not False}
+    if options.train and len(options.train) == 1:
+        own["train"] = options.train[0]
     if options.name and not options.like:
         recipe, folder = find_recipe(options.name)
         recipe = recipe_from({**asdict(recipe), **own}, f"recipe {options.name} with options")
@@ -187,11 +196,12 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
     if options.like:
         vocabulary = shared_vocabulary(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
-    return recipe_from(own, "the arguments"), Path(options.out)
+    return recipe_from({**NEW_TEXT, **own}, "the arguments"), Path(options.out)
 
 
 def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
-    """The two files of each set of one's own text; of trees, the same file for both sides.
+    """The two files of each set of one's own text; the same file for both sides, of trees and of
+    tables (``.tsv``).
 
     Without a folder, the demo's text is that which comes with ``vaswani``.
 
@@ -203,7 +213,7 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
         for name in recipe.parts(split):
             comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
             prefix = (SHIPPED if comes_with_it else folder) / name
-            if recipe.trees:
+            if recipe.trees or text.is_table(prefix):
                 source = target = prefix
             else:
                 source, target = (text.find_text(prefix, lang) for lang in recipe.langs)

@@ -92,7 +92,8 @@ def in_model(folder: Path) -> SharedVocabulary:
     text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
+    codes = SUBWORD_MODELS[text.bpe].in_model
+    names = [codes, *(f"dict.{lang}.txt" for lang in text.langs), where.name]
     sums = read_sums(folder / SUMS)
     for name in names:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vaswani.common.artifact import is_inside
 from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
@@ -117,7 +118,12 @@ def find_codes(
     if not named and not parts[kind]:
         return None, None
     paths = [place / name for place in places for name in FILE_NAMES[kind]]
-    codes = Path(named) if named else next((path for path in paths if path.is_file()), None)
+    own = next((path for path in paths if path.is_file()), None)
+    codes = Path(named) if named else own
+    if codes and own and sha256_of(codes) != sha256_of(own):
+        raise UserError(
+            f"{FLAGS[kind]} {codes} differs from {own}, which the data was split with: leave it out"
+        )
     if codes is None:
         raise UserError(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
