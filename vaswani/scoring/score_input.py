@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, plural
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import find_run, first_data_bin
 from vaswani.data.prepared_text import check_prepared, recipe_in
@@ -288,7 +288,7 @@ def read_composed(path: Path) -> list[str]:
     changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))
     if changed:
         print(
-            f"{path}: {changed:,} lines have accents apart from their letters, and are scored in "
+            f"{path}: {plural(changed, 'line')} with accents apart from their letters, scored in "
             "Unicode's form NFC",
             file=sys.stderr,
         )
