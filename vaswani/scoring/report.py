@@ -144,12 +144,13 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
         moses = moses_tokeniser(language_of(pair[1]))
         sides = [[*map(moses, side)] for side in (text.hypotheses, *text.all_references)]
         rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", *sides)
-    if main.further:
+    splits_compounds = not pair or language_of(pair[1]) == "de"  # no paper splits others
+    if splits_compounds and main.further:
         left_out.append("compound-split BLEU: its script has one reference for each sentence")
-    elif not pair or language_of(pair[1]) == "de":  # no paper splits other compounds
+    elif splits_compounds:
         try:
             if text and pair and not reason:
-                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, pair[1]))
+                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, "de"))
             elif tokens and not reason:
                 split = bleu.compound_split_tokens(tokens.hypotheses, tokens.references)
                 rows["compound_split"] = split
