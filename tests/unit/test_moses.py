@@ -135,6 +135,9 @@ def test_the_first_rules_restore_what_they_restored() -> None:
     }
     restored = {lang: round_trip(lang, text, 1) for lang, (text, _) in before.items()}
     assert restored == {lang: text for lang, (_, text) in before.items()}
+    older = TargetText(TextRecipe("en", "ca"), None)
+    assert older.text("l &apos; home") == "l 'home"
+    assert TargetText(TextRecipe("en", "ca", text_rules=2), None).text("l &apos; home") == "l'home"
 
 
 @pytest.mark.parametrize(
