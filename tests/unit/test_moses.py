@@ -17,6 +17,7 @@ from vaswani.data.text_recipe import (
     moses_tokeniser,
     tokeniser,
 )
+from vaswani.scoring import bleu
 from vaswani_transformer import moses
 
 #: Canadian and French law, everyday text, times, addresses, degrees, quotations
@@ -148,6 +149,7 @@ def test_the_first_rules_restore_what_they_restored() -> None:
 def test_codes_of_three_letters_or_with_a_country_mean_a_language(code: str, language: str) -> None:
     """Text of ``fra`` lost the rules of French, both ways."""
     assert moses.language_of(code) == language
+    assert bleu.base(code) == language
     text = "L’eau de l’étang n’est pas d'ici."
     recipe = TextRecipe("en", code, text_rules=2)
     tokens = tokeniser(recipe, code)(text)

@@ -4,21 +4,23 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
-from vaswani.data.pieces import check_dictionary
+from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import (
+    BPE,
     SENTENCEPIECE,
     SUBWORD_MODELS,
     TextRecipe,
+    is_lowercase,
     read_section,
 )
 from vaswani.experiment.yaml_tables import read_yaml
@@ -79,6 +81,8 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     check_prepared(folder, [codes, *dictionaries])
     if kind == SENTENCEPIECE:
         check_dictionary(codes, dictionaries[0])
+    if kind == BPE and is_lowercase(symbols(dictionaries[0])):  # as 'vaswani pack' decides
+        recipe = replace(recipe, lowercase=True)
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
 
 

@@ -216,6 +216,11 @@ def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], s
     return lambda line: str(tokenise(line, aggressive_dash_splits=split_hyphens, return_str=True))
 
 
+def is_lowercase(words: list[str]) -> bool:
+    """Whether a dictionary has lower-case letters and no capitals."""
+    return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)
+
+
 def hardly_spaced(lines: Iterable[str]) -> bool:
     """Whether text has hardly any spaces: more letters from one to the next than words have."""
     import regex

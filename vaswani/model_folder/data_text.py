@@ -13,7 +13,14 @@ from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.recipe import Recipe
-from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
+from vaswani.data.text_recipe import (
+    BPE,
+    SENTENCEPIECE,
+    SUBWORD_MODELS,
+    Name,
+    TextRecipe,
+    is_lowercase,
+)
 from vaswani_transformer import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
@@ -145,8 +152,3 @@ def describe(recipe: TextRecipe) -> str:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
     return ", ".join(prepared)
-
-
-def is_lowercase(words: list[str]) -> bool:
-    """Whether a dictionary has lower-case letters and no capitals."""
-    return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)

@@ -18,6 +18,7 @@ from sacremoses import MosesPunctNormalizer
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
+from vaswani_transformer.moses import language_of
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
@@ -178,8 +179,8 @@ def has_spaces(lang: str | None, references: list[str]) -> bool:
 
 
 def base(lang: str | None) -> str:
-    """A language without its variant: ``zh`` of ``zh_CN``."""
-    return re.split("[-_]", (lang or "").lower())[0]
+    """A language without its variant, in two letters: ``zh`` of ``zh_CN`` or ``zho``."""
+    return language_of(lang or "")
 
 
 def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
