@@ -88,7 +88,7 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     assert sha256_of(more / "data/more/codes") == sha256_of(files[0])
     assert yaml.safe_load((more / "data/more/recipe.yaml").read_text())["split_hyphens"]
     for name, content, named in (
-        ("dict.en.txt", "b@@ 1", "packed was altered"),
+        ("dict.en.txt", "b@@ 1", "dict.en.txt was altered"),
         ("config.json", json.dumps({"text": {**text, "alphabet": "runes"}}), "'alphabet'"),
     ):
         write(folder / name, content)
