@@ -9,6 +9,7 @@ import pytest
 from tests.files import write
 from tests.own_text import LANGS, here, sentence_of
 from vaswani import cli
+from vaswani.commands import prepare
 from vaswani.data.prepared_text import recipe_in
 from vaswani.data.text_recipe import SourceText
 
@@ -123,6 +124,19 @@ def test_text_of_an_earlier_recipe_is_left_as_it_is(own, light):
     recipe = recipe_in(OUT)
     assert (recipe.unicode, recipe.text_rules) == ("none", 1)
     assert SourceText(recipe.text, None).clean(apart) == apart
+
+
+def test_text_that_an_earlier_version_made_is_not_made_anew(own, light, monkeypatch, capsys):
+    """The runs that were trained on it would be of other text. A new folder has the new rules."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(prepare, "NEW_TEXT", {})
+        assert cli.main(here()) == 0
+    capsys.readouterr()
+    assert cli.main(here()) == 0
+    assert "already prepared" in capsys.readouterr().err
+    assert (recipe_in(OUT).unicode, recipe_in(OUT).text_rules) == ("none", 1)
+    assert cli.main(here("--out", "new")) == 0
+    assert recipe_in(Path("new")).text_rules == 2
 
 
 def test_subwords_are_refused_as_raw_text_but_a_rare_mark_is_not(own, light, capsys):

@@ -14,6 +14,7 @@ the same inputs and options. Text is streamed through --workers processes. A fil
 result that this command did not make, or that has changed since, is kept under the name …kept-1.
 """
 
+import contextlib
 import re
 import shlex
 import sys
@@ -25,7 +26,7 @@ from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked
+from vaswani.common.files import Table, locked
 from vaswani.common.find import (
     DEMO_TEXT,
     SHIPPED,
@@ -40,13 +41,13 @@ from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
-from vaswani.data.recipe import Recipe
+from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani_transformer import moses
 
-#: what text prepared from arguments has, and older recipes lack
+#: what text prepared from arguments has, and that of earlier versions lacks
 NEW_TEXT = {"unicode": "NFC", "text_rules": moses.VERSION}
 STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
@@ -196,7 +197,20 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
     if options.like:
         vocabulary = shared_vocabulary(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
-    return recipe_from({**NEW_TEXT, **own}, "the arguments"), Path(options.out)
+    rules = rules_of_earlier_text(Path(options.out)) or NEW_TEXT
+    return recipe_from({**rules, **own}, "the arguments"), Path(options.out)
+
+
+def rules_of_earlier_text(folder: Path) -> Table:
+    """The keys of ``NEW_TEXT`` as a folder has them, whose text this command has made before.
+
+    So it is not made anew where an earlier version made it, under a run that was trained on it.
+    """
+    path = folder / RECIPE_FILE
+    with contextlib.suppress(UserError):  # not one that prepare wrote: it will be kept aside
+        before = read_yaml(path) if path.is_file() else {}
+        return {key: before.get(key, getattr(Recipe, key)) for key in NEW_TEXT if before}
+    return {}
 
 
 def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:

@@ -114,31 +114,21 @@ class Stage(NamedTuple):
 
 def stages_of(job: Job) -> list[Stage]:
     """The stages of a job, in order."""
-    # not in the key of text without them, which earlier versions have made
-    dropout = ("bpe_dropout", "copies") if job.recipe.bpe_dropout is not None else ()
-    digits = ("split_digits",) if job.recipe.split_digits else ()
-    unicode = ("unicode",) if job.recipe.unicode != "none" else ()
-    lowercase = ("lowercase",) if job.recipe.lowercase else ()
-    text_rules = ("text_rules",) if job.recipe.text_rules > 1 else ()
+    recipe = job.recipe
+
+    def added(*names: str) -> tuple[str, ...]:
+        """Those that are not in the key of text without them, which earlier versions have made."""
+        return tuple(name for name in names if getattr(recipe, name) != getattr(Recipe, name))
+
+    dropout = ("bpe_dropout", "copies") if recipe.bpe_dropout is not None else ()
+    cleaned = ("normalise", "valid_every", "limit", "trees", "keep_tags", *added("unicode"))
+    tokens = ("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword")
+    codes = ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *added("split_digits"))
     return [
         *([Stage("raw", make_raw, ())] if job.parts else []),
-        Stage(
-            "text", make_text, ("normalise", "valid_every", "limit", "trees", "keep_tags", *unicode)
-        ),
-        Stage(
-            "tok",
-            make_tokens,
-            (
-                *("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword"),
-                *lowercase,
-                *text_rules,
-            ),
-        ),
-        Stage(
-            job.learned.name,
-            make_codes,
-            ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *digits),
-        ),
+        Stage("text", make_text, cleaned),
+        Stage("tok", make_tokens, (*tokens, *added("lowercase", "text_rules"))),
+        Stage(job.learned.name, make_codes, codes),
         Stage("bpe", make_bpe, ("limits", "trees", "subword", *dropout)),
         Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
     ]
