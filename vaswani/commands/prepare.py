@@ -20,7 +20,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
@@ -38,7 +38,6 @@ from vaswani.common.find import (
 from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
-from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import RECIPE_FILE, Recipe
@@ -46,6 +45,9 @@ from vaswani.data.shared_vocabulary import shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani_transformer import moses
+
+if TYPE_CHECKING:
+    from vaswani.data.pipeline import Job, Pair
 
 #: what text prepared from arguments has, and that of earlier versions lacks
 NEW_TEXT = {"unicode": "NFC", "text_rules": moses.VERSION}
@@ -109,6 +111,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Prepare what the arguments name."""
+    from vaswani.data.pipeline import run_stages, stages_of
+
     job = job_of(options)
     data_bin = outputs_of(job.folder / "data-bin")
     if options.if_missing and data_bin.are_made(data_bin.table().get("key", "")):
@@ -131,7 +135,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def next_command(job: Job, name: str | None) -> str:
+def next_command(job: "Job", name: str | None) -> str:
     """The command that follows: an experiment on this data is trained, else one is made for it."""
     name = name or job.folder.name
     folder = job.folder
@@ -143,12 +147,14 @@ def next_command(job: Job, name: str | None) -> str:
     return shlex.join(["vaswani", "new", new, "--data", str(folder)])
 
 
-def job_of(options: Options) -> Job:
+def job_of(options: Options) -> "Job":
     """What the arguments name: a recipe or one's own text, the output folder, and the archives.
 
     Raises:
         UserError: an unknown recipe, or invalid options.
     """
+    from vaswani.data.pipeline import Job
+
     recipe, folder = recipe_of(options)
     if recipe.archives and options.text:
         raise UserError("--text names a folder of text files, but this recipe uses none")
@@ -213,7 +219,7 @@ def rules_of_earlier_text(folder: Path) -> Table:
     return {}
 
 
-def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
+def source_files(recipe: Recipe, folder: Path) -> "dict[str, list[Pair]]":
     """The two files of each set of one's own text; the same file for both sides, of trees and of
     tables (``.tsv``).
 
@@ -222,7 +228,7 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
     Raises:
         UserError: one is missing or empty.
     """
-    files: dict[str, list[Pair]] = {}
+    files: "dict[str, list[Pair]]" = {}
     for split in recipe.splits:
         for name in recipe.parts(split):
             comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
@@ -235,7 +241,7 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
     return files
 
 
-def check_places(job: Job, names: list[str]) -> None:
+def check_places(job: "Job", names: list[str]) -> None:
     """Raises UserError if an input is inside an output; called before anything is touched."""
     inputs = list(job.read.values())
     for pairs in job.sources.values():

@@ -21,7 +21,6 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.options import argument, option
-from vaswani.common.progress import bar
 from vaswani.decoding.engine import Progress
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translation, Translator, engine_for
@@ -101,6 +100,8 @@ def translate(
     tally: Tally,
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
+    from vaswani.common.progress import bar  # here: --help does without tqdm
+
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
     with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
