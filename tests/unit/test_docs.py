@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
+from tests.files import needs_records
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
+@needs_records
 def test_every_link_leads_somewhere():
     """Of the documents and of the records to files of the repository, and to headings in them."""
     broken = []
