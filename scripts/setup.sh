@@ -183,7 +183,8 @@ install_stack() {
         # In isolation, it would download a second torch to build against.
         install_fairseq "about two minutes" fairseq-fixed --no-build-isolation fairseq-fixed
     fi
-    say "3/3 the plugin and its tools"
+    say "3/3 the plugin and its tools (pip reports that fairseq requires torchaudio, as an error:" \
+        "ignore it, only fairseq's speech models import torchaudio)"
     pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,export,dev]"
 }
 
