@@ -59,6 +59,23 @@ def test_every_link_leads_somewhere():
     assert broken == []
 
 
+#: as PyTorch's installation page gives it for pip on Linux without CUDA
+CPU_BUILDS = "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+
+
+def test_every_block_that_installs_pytorch_begins_with_its_cpu_builds():
+    """Without that line pip downloads PyTorch for CUDA, with its libraries 5.5 GB."""
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.M):
+            installed = re.findall(r"pip install (.*)", block)
+            with_torch = re.search("torch|vaswani|fairseq", " ".join(installed))
+            if with_torch and not block.startswith(CPU_BUILDS):
+                wrong.append(f"{page.relative_to(ROOT)}: {installed[0]}")
+    assert wrong == []
+
+
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
     """But for the walkthrough: one of the whole paper, in cells, is as long as it is."""
     long = []
