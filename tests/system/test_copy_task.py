@@ -58,8 +58,8 @@ def test_copying_is_learned(copies, tmp_path):
     """All rows are right after at most 810 updates.
 
     The training goes on until they are, since a single update may spoil some rows: after 210
-    updates 54 to 60 of 60 were right, and 25 once after 260. With five seeds on each of three
-    instruction sets (AMX, AVX2 and none of AVX), all were right after 210 or 270 updates.
+    updates 54 to 60 of 60 were right, and 25 once after 260. With five seeds on AMX
+    and on AVX2, and three without AVX, all were right after 210 or 270 updates.
     """
     options = ["--warmup-updates", "100", "--lr-factor", "0.6"]
     options += ["--max-tokens", "1500", "--no-epoch-checkpoints", "--disable-validation"]
