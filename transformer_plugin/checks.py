@@ -15,9 +15,6 @@ from .config import (
     flag,
 )
 
-#: of the encoder and of the decoder
-SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-
 
 def check_number(
     name: str,
@@ -53,9 +50,6 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     """Raise ConfigError, naming the option, if the model's options cannot work together."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         check_number(flag(name), getattr(cfg, name), least=0, below=1)
-    sizes = [f"{side}_{size}" for side in ("encoder", "decoder") for size in SIZES]
-    for name in (*sizes, "head_key_dim", "head_value_dim"):
-        check_number(flag(name), getattr(cfg, name), least=1)
     check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
     try:
         check_sizes(cfg, flag)

@@ -109,7 +109,7 @@ def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     model = small_model().double().eval()
     source, previous, _ = (tensor[row] for tensor in batch())
     expected, _ = model(source, None, previous)
-    other = {"encoder_out": model.encoder(source)["encoder_out"]}
+    other = {"memory": model.encoder(source)["memory"]}
     if source.eq(1).any():
         other["encoder_padding_mask"] = [source.eq(1)]
     assert torch.equal(model.decoder(previous, other)[0], expected)
