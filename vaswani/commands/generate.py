@@ -63,8 +63,10 @@ def run(options: Options) -> int:
     from vaswani.decoding.process_engine import search_processes
     from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.experiment.launch import on_cpu
+    from vaswani_transformer.fast.malloc import keep_freed_memory
     from vaswani_transformer.precision import computed_in
 
+    keep_freed_memory()
     checkpoint, folder = find_checkpoint(options.model)
     request = Request(
         subset=options.subset,

@@ -24,7 +24,7 @@ from vaswani.common.options import argument, option
 from vaswani.decoding.engine import Progress
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translation, Translator, engine_for
-from vaswani.model_folder.folder import ModelFolder, read_model
+from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import TranslationOptions, as_arguments, cli_overrides
 
 
@@ -125,6 +125,10 @@ class LineTranslator:
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
+        if not is_export(self.folder):  # an export needs no torch
+            from vaswani_transformer.fast.malloc import keep_freed_memory
+
+            keep_freed_memory()
         precision, workers = self.options.precision, self.options.workers
         engine = engine_for(
             self.folder,
