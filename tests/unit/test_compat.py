@@ -1,6 +1,7 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
 import importlib
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import data_utils
+from fairseq.data import LanguagePairDataset
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
 
@@ -121,16 +122,17 @@ def test_our_task_compares_dictionaries():
 @pytest.mark.parametrize("count", [1, 7, 50])
 @pytest.mark.parametrize("limits", [{"max_tokens": 1000}, {"max_sentences": 24}])
 def test_every_sentence_is_in_a_batch(count, limits):
-    lengths = np.sort(np.random.randint(3, 30, count))
-    batches = data_utils.batch_by_size(
-        np.arange(count),
-        None,
-        num_tokens_vec=lengths,
-        required_batch_size_multiple=8,
-        **limits,
-    )
-    assert np.concatenate(batches).tolist() == list(range(count))
+    """Of our tasks; with fairseq's default for ``--required-batch-size-multiple``."""
+    words = dictionary()
+    sizes = np.random.randint(3, 30, count)
+    sentences = [torch.full((size,), 5) for size in sizes]
+    dataset = LanguagePairDataset(sentences, sizes, words, sentences, sizes, words)
+    task = CheckedTranslationTask(TranslationConfig(), words, words)
+    iterator = task.get_batch_iterator(dataset, required_batch_size_multiple=8, **limits)
+    batches = iterator.frozen_batches
+    assert sorted(np.concatenate(batches).tolist()) == list(range(count))
     assert all(len(batch) % 8 == 0 or len(batch) < 8 for batch in batches[:-1])
+    assert len(pickle.loads(pickle.dumps(dataset)).batch_by_size(np.arange(0))) == 0
 
 
 MAKING_BATCHES = """
