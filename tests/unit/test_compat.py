@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
+from vaswani.experiment.trainer import replacements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,6 +116,15 @@ def test_our_task_compares_dictionaries():
     for method in (ours.build_generator, ours.valid_step):
         with pytest.raises(CheckpointError, match="another source dictionary"):
             method(None, None)
+
+
+def test_the_page_names_what_vaswani_train_replaces():
+    """And nothing else, in the table below the one that is made."""
+    page = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    table = page.partition("While it trains, `vaswani train` also replaces these")[2]
+    rows = re.findall(r"^\| `([\w.]+)`", table.partition("**The process**")[0], re.MULTILINE)
+    replaced = replacements(MagicMock(), MagicMock(), {})
+    assert sorted(rows) == sorted(f"{owner.__name__}.{name}" for owner, name, _ in replaced)
 
 
 # --- batches -----------------------------------------------------------------------------------
