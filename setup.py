@@ -77,13 +77,14 @@ setup(
     # fairseq is no requirement: the distributions fairseq and fairseq-fixed share a folder, and
     # installing one beside the other breaks both. One is installed first, without its requirements;
     # the extra "modern" has those of fairseq-fixed 0.12.3.1, "official" those of fairseq 0.12.2.
-    install_requires=[],
+    # What the paper's model and `vaswani check` need. Without upper bounds, so that pip keeps the
+    # versions that are there; 2.2 is the oldest torch that is tested.
+    install_requires=["torch>=2.2", "numpy", "safetensors"],
     extras_require={
         "modern": [
             "hydra-core==1.3.2",
             "omegaconf==2.3.0",
             "torch>=2.6,<2.16",
-            "numpy",
             *FAIRSEQ_NEEDS,
         ],
         "official": [
@@ -93,16 +94,15 @@ setup(
             "numpy<1.24",
             *FAIRSEQ_NEEDS,
         ],
-        # all that a packed model needs to translate; none of it is compiled when it is installed
+        # all that a packed model needs to translate, and Jinja2 for the page of its attention; none
+        # of it is compiled when it is installed
         "translate": [
-            "torch>=2.2",
-            "numpy",
-            "safetensors",
             "sacremoses",
             "subword-nmt",
             "sentencepiece",
             "sentencex>=1",
             "tqdm",
+            "jinja2",
         ],
         "text": [
             "sacremoses",
@@ -112,7 +112,8 @@ setup(
             "sacrebleu>=2",
             "tqdm",
             "requests",
-            "safetensors",
+            "jinja2",
+            "pyyaml",
         ],
         "plots": ["matplotlib"],
         "notebook": ["matplotlib", "nbformat", "nbclient", "ipykernel"],

@@ -28,6 +28,7 @@ from experiments.harness import CommandError, Experiment, Row, stem
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.find import find_config, is_run
+from vaswani.common.options import last_of_each
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
@@ -106,7 +107,7 @@ class Training(NamedTuple):
     @property
     def command(self) -> list[str]:
         """The command that trains it."""
-        return ["train", self.base, *self.change, f"run={self.run}"]
+        return ["train", self.base, *last_of_each(self.change), f"run={self.run}"]
 
     @property
     def config(self) -> Any:

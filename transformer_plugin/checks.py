@@ -2,7 +2,10 @@
 
 import ast
 import math
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from vaswani_transformer.config import check_sizes
 
@@ -14,9 +17,6 @@ from .config import (
     VaswaniTranslationConfig,
     flag,
 )
-
-#: of the encoder and of the decoder
-SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 
 
 def check_number(
@@ -53,9 +53,6 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     """Raise ConfigError, naming the option, if the model's options cannot work together."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         check_number(flag(name), getattr(cfg, name), least=0, below=1)
-    sizes = [f"{side}_{size}" for side in ("encoder", "decoder") for size in SIZES]
-    for name in (*sizes, "head_key_dim", "head_value_dim"):
-        check_number(flag(name), getattr(cfg, name), least=1)
     check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
     try:
         check_sizes(cfg, flag)
@@ -170,3 +167,22 @@ def check_precision(common: Any, precision: Any) -> None:
         )
     if common.fp16 and str(precision) == "bf16":
         raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
+
+
+def check_processes(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if torchrun started several processes, and each would train by itself.
+
+    fairseq takes the number of processes from the GPUs that it sees, and joins those of torchrun
+    only if there are several, or ``--distributed-world-size`` says so.
+
+    Args:
+        environ: with what torchrun sets
+    """
+    started = int(environ.get("WORLD_SIZE", 1)) if "RANK" in environ else 1
+    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if started > 1 and not joined:
+        raise ConfigError(
+            f"torchrun started {started} processes, of which each would train alone, into one "
+            f"folder: give --distributed-world-size {started}, or use 'vaswani train', which finds "
+            "it out"
+        )

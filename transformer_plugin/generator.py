@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vaswani_transformer.precision import autocast
 from vaswani_transformer.search import SearchOptions, search
+from vaswani_transformer.vocabulary import SpecialIds
 
 from .config import ConfigError
 from .decoder import VaswaniDecoder
@@ -47,6 +48,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
     ) -> None:
         super().__init__(models, tgt_dict, **options)
         self.length_penalty = length_penalty
+        self.ids = SpecialIds(tgt_dict.pad(), tgt_dict.eos(), tgt_dict.unk())
         self.options = SearchOptions(
             beam=self.beam_size,
             nbest=min(nbest, self.beam_size),
@@ -124,7 +126,9 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         with autocast(model.decoder.precision, source.device):
             memory = memory_of(model.encoder.forward_torchscript(net_input))
             try:
-                hypotheses = search(model.decoder, memory, source, self.options, self.max_len)
+                hypotheses = search(
+                    model.decoder, memory, source, self.options, self.max_len, self.ids
+                )
             except ValueError as error:
                 raise ConfigError(str(error)) from None
         results: list[list[Result]] = [[] for _ in range(len(source))]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model
+from torch import Tensor
 
 from vaswani_transformer import Transformer
 from vaswani_transformer.decoder import Decoder
@@ -56,7 +57,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         source, target = task.source_dictionary, task.target_dictionary
-        paper = cls.transformer_class(cfg, len(source), len(target))
+        paper = cls.transformer_class(cfg, len(source), len(target), source.pad())
         cls.check_parts(paper)
         encoder = cls.encoder_class(cfg, source, paper.encoder)
         decoder = cls.decoder_class(cfg, target, paper.decoder)
@@ -65,6 +66,43 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         if str(cfg.attention_impl) != "readable":
             use_fast_kernels(model, compiled)
         return model
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        need_head_weights: bool = False,
+        **decoder_options: Any,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Encode the source and decode the target, which is shifted right.
+
+        Args:
+            src_tokens: [B, S], padded on either side
+            src_lengths: unused
+            prev_output_tokens: [B, T], padded on the right
+            need_head_weights: also return every layer's attention weights per head
+            decoder_options: of :meth:`.decoder.VaswaniDecoder.forward`, whose result this returns
+
+        Raises:
+            TypeError: the decoder has no option of that name.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths, need_head_weights=need_head_weights)
+        return self.decoder(
+            prev_output_tokens, encoder_out, need_head_weights=need_head_weights, **decoder_options
+        )
+
+    def extract_features(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        **decoder_options: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As :meth:`forward`, without the output projection."""
+        return self.forward(
+            src_tokens, src_lengths, prev_output_tokens, features_only=True, **decoder_options
+        )
 
     @classmethod
     def check_parts(cls, paper: Transformer) -> None:

@@ -15,8 +15,10 @@ import torch
 from fairseq.data import encoders
 from fairseq.logging import metrics
 from fairseq.utils import split_paths
+from omegaconf import OmegaConf
 
-from vaswani_transformer.moses import TextFunction, restorer
+from vaswani_transformer import moses
+from vaswani_transformer.moses import TextFunction
 
 from .config import ConfigError
 from .generator import VaswaniSequenceGenerator
@@ -130,13 +132,30 @@ def restorer_of(cfg: Any, lang: str) -> TextFunction:
     """What restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
     languages = {"source_lang": lang, "target_lang": lang}  # fairseq restores the target's
     options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
-    detokeniser = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_bleu_detok, **options))
-    if detokeniser is None:
-        return str
-    if cfg.eval_bleu_detok == "moses":
-        return restorer(detokeniser.decode, options["target_lang"])
-    decode: TextFunction = detokeniser.decode
-    return decode
+
+    def detokeniser(language: str) -> TextFunction:
+        named = Namespace(**{**options, "tokenizer": cfg.eval_bleu_detok, "target_lang": language})
+        tokenizer = encoders.build_tokenizer(named)
+        return str if tokenizer is None else tokenizer.decode
+
+    language = options["target_lang"]
+    if cfg.eval_bleu_detok != "moses":
+        return detokeniser(language)
+    version = text_rules(cfg)
+    if version > 1:
+        language = moses.language_of(language)
+    return moses.restorer(detokeniser, language, version)
+
+
+def text_rules(cfg: Any) -> int:
+    """The version of the rules that the recipe of the prepared text names; without one, ours."""
+    path = Path(split_paths(cfg.data)[0]).parent / "recipe.yaml"
+    if not path.is_file():
+        return moses.VERSION
+    version = OmegaConf.load(path).get("text_rules", 1)
+    if version not in moses.JOINERS:
+        raise ConfigError(f"{path}: text_rules is {version!r}, not 1 to {moses.VERSION}")
+    return int(version)
 
 
 def written_references(cfg: Any) -> dict[str, str]:

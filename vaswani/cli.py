@@ -21,7 +21,7 @@ import warnings
 from types import ModuleType
 
 from vaswani.common import signals
-from vaswani.common.environment import version
+from vaswani.common.environment import DISTRIBUTION, extra_with, version
 from vaswani.common.errors import FAIRSEQ, NO_MEMORY, nearest, refusal_of_fairseq
 from vaswani.common.files import NO_SPACE
 from vaswani.common.find import DOCS
@@ -128,14 +128,19 @@ def problem_of(error: BaseException) -> str | None:
     if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
             return None
-        if error.name.split(".")[0] in WITH_FAIRSEQ:
+        package = error.name.split(".")[0]
+        if package in WITH_FAIRSEQ:
             return (
-                f"the package '{error.name}' is missing: this needs fairseq, Python 3.10 to 3.12, "
+                f"the package '{package}' is missing: this needs fairseq, Python 3.10 to 3.12, "
                 "and the extras 'modern' or 'official' and 'text': see Install in README (in the "
                 "repository: make setup)"
             )
-        install = f"pip install {error.name.split('.')[0]} (in the repository: make setup)"
-        return f"the package '{error.name}' is missing: {install}"
+        extra = extra_with(package)
+        wanted = f"'{DISTRIBUTION}[{extra}]'" if extra else package
+        return (
+            f"the package '{package}' is missing: pip install {wanted} (in the repository: make "
+            "setup)"
+        )
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):

@@ -16,7 +16,7 @@ In the order in which to read it:
     search_options.py   the beam, the length penalty, limits of the length
     cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
-    moses.py            text of Moses' tokens, with what its detokeniser leaves apart
+    moses/              text of Moses' tokens, with what its detokeniser leaves apart
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     sums.py             hashes of files
@@ -57,7 +57,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
 
-    ``moses.py``, ``search_options.py`` and ``vocabulary.py`` need none.
+    ``moses``, ``search_options.py`` and ``vocabulary.py`` need none.
     """
     for module, names in _MODULES.items():
         if name in names:

@@ -116,11 +116,11 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"num_heads is {num_heads}, but attention needs at least one head")
-        if embed_dim % num_heads and not (key_dim and value_dim):
+        if embed_dim % num_heads and (key_dim is None or value_dim is None):
             raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
         self.num_heads = num_heads
-        self.key_dim = key_dim or embed_dim // num_heads
-        self.value_dim = value_dim or embed_dim // num_heads
+        self.key_dim = embed_dim // num_heads if key_dim is None else key_dim
+        self.value_dim = embed_dim // num_heads if value_dim is None else value_dim
         #: of all heads together: H·K, of keys as of queries, and H·V
         self.key_width = num_heads * self.key_dim
         self.value_width = num_heads * self.value_dim

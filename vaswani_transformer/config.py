@@ -108,6 +108,21 @@ def big(**changes: Any) -> TransformerConfig:
     return base(**{"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3, **changes})
 
 
+SIZES = (
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "decoder_layers",
+    "decoder_embed_dim",
+    "decoder_ffn_embed_dim",
+    "decoder_attention_heads",
+    "head_key_dim",
+    "head_value_dim",
+)
+"""Options that are numbers of something."""
+
+
 def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
     """Raise ValueError for sizes of which no model can be made.
 
@@ -121,12 +136,14 @@ def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
             f"{spelling('encoder_embed_dim')} {width} and {spelling('decoder_embed_dim')} "
             f"{config.decoder_embed_dim} must be equal: the paper has one d_model"
         )
+    for name in SIZES:
+        size = getattr(config, name)
+        if size is not None and size < 1:  # None: the width of a head by default
+            raise ValueError(f"{spelling(name)} must be at least 1, not {size}")
     for side in ("encoder", "decoder"):
         heads = getattr(config, f"{side}_attention_heads")
         width_name = spelling(f"{side}_embed_dim")
         heads_name = spelling(f"{side}_attention_heads")
-        if heads < 1:
-            raise ValueError(f"{heads_name} is {heads}, but attention needs at least one head")
         if width % heads and (config.head_key_dim is None or config.head_value_dim is None):
             raise ValueError(
                 f"{width_name} {width} is not divisible by {heads_name} {heads}; change one, or "

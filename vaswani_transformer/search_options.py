@@ -16,7 +16,7 @@ class SearchOptions:
     lenpen: float = 1.0
     """the power of the length (``fairseq``), or α in ((5 + length) / 6)^α (``gnmt``, 6.1)"""
     unkpen: float = 0.0
-    """is subtracted from the log-probability of an unknown word"""
+    """is subtracted from the log-probability of an unknown word; with ``gnmt`` at least 0"""
     max_len_a: float = 0.0
     max_len_b: int = 200
     """at most a · S + b tokens"""
@@ -39,8 +39,15 @@ class SearchOptions:
         for name in ("beam", "nbest", "temperature"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"--{name} must be above 0, not {getattr(self, name)}")
-        if self.length_penalty == "gnmt" and self.lenpen < 0:
+        if self.length_penalty != "gnmt":
+            return
+        if self.lenpen < 0:
             raise ValueError(
                 f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
+            )
+        if self.unkpen < 0:  # a hypothesis could still get better, and the search would end
+            raise ValueError(
+                f"--unkpen {self.unkpen} is negative, which --length-penalty gnmt does not allow: "
+                "give 0 or more, or --length-penalty fairseq"
             )

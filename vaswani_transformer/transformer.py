@@ -5,13 +5,12 @@ Shape letters: B batch, S source, T target, V vocabulary.
 
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from .attention import CrossAttention, SelfAttention
 from .config import TransformerConfig, check_sizes
 from .decoder import Decoder
-from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
+from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions, is_traced
 from .encoder import Encoder
 from .initialisation import initialise
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
@@ -29,19 +28,27 @@ class Transformer(nn.Module):
         config: its sizes
         source_vocab_size: types of the source, the special ones included
         target_vocab_size: types of the target: the same ones, where the matrix is shared
+        padding_idx: the id of padding in both
 
     Raises:
         ValueError: no model can have these sizes.
     """
 
     def __init__(
-        self, config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
+        self,
+        config: TransformerConfig,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        padding_idx: int = PAD,
     ) -> None:
         super().__init__()
         check_sizes(config)
         self.config = config
         self.d_model = config.encoder_embed_dim
-        source, target, output = embedding_matrices(config, source_vocab_size, target_vocab_size)
+        self.padding_idx = padding_idx
+        source, target, output = embedding_matrices(
+            config, source_vocab_size, target_vocab_size, padding_idx
+        )
         self.encoder = self.build_encoder(source)
         self.decoder = self.build_decoder(target, output)
         initialise(self, str(config.init))
@@ -82,7 +89,7 @@ class Transformer(nn.Module):
             ValueError: source and target have different numbers of sentences; or, where looking at
                 the ids costs nothing, the padding is not as described.
         """
-        check_padding(source, target)
+        check_padding(source, target, self.padding_idx)
         return self.decoder(target, self.encoder(source))
 
     def build_encoder(self, tokens: nn.Embedding) -> Encoder:
@@ -129,7 +136,7 @@ class Transformer(nn.Module):
         """Sinusoids, or a learned table of ``max_length`` rows (3.5)."""
         if learned:
             return LearnedPositions(max_length, self.d_model)
-        return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout))
+        return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout), self.padding_idx)
 
     def build_self_attention(self, heads: int) -> SelfAttention:
         """Self-attention of ``heads`` heads (3.2.2)."""
@@ -164,24 +171,22 @@ class Transformer(nn.Module):
         return nn.Identity()
 
 
-def check_padding(source: Tensor, target: Tensor) -> None:
+def check_padding(source: Tensor, target: Tensor, padding_idx: int) -> None:
     """Raise ValueError for padding that gives NaN or wrong results, where it can be seen.
 
     A GPU's host would have to wait for the values, and a graph that is traced has none yet.
     """
-    # torch 2.2 does not know; there torch.compile breaks its graph here
-    is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
-    if source.device.type != "cpu" or torch.jit.is_tracing() or is_compiling():
+    if source.device.type != "cpu" or is_traced():
         return
-    if source.eq(PAD).all(dim=1).any():
+    if source.eq(padding_idx).all(dim=1).any():
         raise ValueError(
-            f"a row of the source is padding alone (id {PAD}), and attention over nothing is NaN: "
-            "leave it out of the batch"
+            f"a row of the source is padding alone (id {padding_idx}), and attention over nothing "
+            "is NaN: leave it out of the batch"
         )
-    if target[:, :1].eq(PAD).any():
+    if target[:, :1].eq(padding_idx).any():
         raise ValueError(
-            f"a row of the target begins with padding (id {PAD}), which the causal mask does not "
-            "hide from the words after it: pad targets on the right"
+            f"a row of the target begins with padding (id {padding_idx}), which the causal mask "
+            "does not hide from the words after it: pad targets on the right"
         )
 
 
@@ -195,7 +200,10 @@ def source_has_own_matrix(config: TransformerConfig) -> bool:
 
 
 def embedding_matrices(
-    config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
+    config: TransformerConfig,
+    source_vocab_size: int,
+    target_vocab_size: int,
+    padding_idx: int = PAD,
 ) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
     """The tables of source and target and the pre-softmax matrix, one parameter in the paper (3.4).
 
@@ -206,11 +214,11 @@ def embedding_matrices(
         ValueError: the sizes of vocabularies that would share a matrix differ.
     """
     dim = config.encoder_embed_dim
-    source = nn.Embedding(source_vocab_size, dim, padding_idx=PAD)
+    source = nn.Embedding(source_vocab_size, dim, padding_idx=padding_idx)
     output = nn.Linear(dim, target_vocab_size, bias=False)
     target = source
     if source_has_own_matrix(config):
-        target = nn.Embedding(target_vocab_size, dim, padding_idx=PAD)
+        target = nn.Embedding(target_vocab_size, dim, padding_idx=padding_idx)
     elif source_vocab_size != target_vocab_size:
         raise ValueError(
             f"{source_vocab_size} source and {target_vocab_size} target types cannot share one "

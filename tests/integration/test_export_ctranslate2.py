@@ -84,8 +84,14 @@ def test_every_word_has_our_probability(options, tmp_path):
 
 @pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7)])
 def test_quantised_parameters_are_smaller(kind, size, model, moved, text, tmp_path, monkeypatch):
-    # int8 is less exact with AVX2 alone, and may be refused
+    """And less exact, by how much depends on the processor: nothing is asked of translations.
+
+    CTranslate2's products of int8 overflow with AVX2 alone. Of three models that knew these
+    sentences, 11 to 24 of 24 translations were then identical, and no more after more updates;
+    21 to 24 were with AMX. Such an export may be refused, which is what its proof is for.
+    """
     monkeypatch.setitem(export_proof.TOLERANCES, kind, 10.0)
+    monkeypatch.setitem(export_proof.LEAST_IDENTICAL, kind, 0.0)
     out = tmp_path / "out"
     assert export(model, "--quantization", kind, "--out", out, "--text", text) == 0
     tables = [json.loads((folder / "vaswani.json").read_text()) for folder in (out, moved)]
@@ -112,7 +118,8 @@ def test_it_translates_as_the_packed_model(options, model, moved, text, tmp_path
     lines.write_text(text.read_text() + "\n   \n" + "the " * 80 + "\nthe elephant\n")
     found, expected = tmp_path / "found", tmp_path / "expected"
     for folder, output in ((moved, found), (model, expected)):
-        flags = ["--workers", 1, *options, "--output", output]
+        workers = [] if "--workers" in options else ["--workers", 1]
+        flags = [*workers, *options, "--output", output]
         assert stock.vaswani("translate", folder, lines, *flags) == 0
     assert found.read_text() == expected.read_text()
     assert found.read_text().count("\n") == 28
@@ -186,7 +193,10 @@ def proof(model, text, tmp_path, *more: object) -> Any:
 
 @pytest.mark.parametrize("kind", ["", "float16"])
 def test_a_young_model_is_exported(kind, young, more_text, tmp_path):
-    """Whatever its search turns a last digit into: nearly all translations are identical."""
+    """Whatever its search turns a last digit into: nearly all translations are identical.
+
+    With three seeds 96 to 100 of 100 were, on each of three instruction sets.
+    """
     quantization = ["--quantization", kind] if kind else []
     code, table = proof(young, more_text, tmp_path, *quantization)
     assert code == 0

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,6 +173,16 @@ RECIPES = {
         "Haus",
         {"normalise": "all", "split_hyphens": True, "straight_apostrophes": True},
     ),
+    "of an earlier version": (
+        {"recipe.yaml": "normalise: none"},
+        "Haus",
+        {"unicode": "none", "text_rules": 1},
+    ),
+    "of this version": (
+        {"recipe.yaml": "unicode: NFC\ntext_rules: 2\nlowercase: true"},
+        "Haus",
+        {"unicode": "NFC", "text_rules": 2, "lowercase": True},
+    ),
 }
 
 
@@ -195,6 +206,23 @@ def test_data_tells_how_its_text_was_prepared(files, words, expected, tmp_path):
 def test_split_words_need_codes(tmp_path):
     with pytest.raises(UserError, match="Ha@@"):
         recipe_of(tmp_path, {}, "Ha@@ us")
+
+
+def test_other_codes_than_the_datas_are_refused(tmp_path):
+    """They packed in silence, and the model got subwords that it does not know."""
+    recipe_of(
+        tmp_path, {"codes": "#version: 0.2\nH a\n", "other": "#version: 0.2\nu s</w>\n"}, "Ha@@"
+    )
+    dictionaries = tmp_path / "dict.en.txt", tmp_path / "dict.de.txt"
+    for name, other in (("other", True), ("codes", False)):
+        options = data_text.DataOptions(bpe_codes=str(tmp_path / name))
+        with pytest.raises(UserError, match="differs from .*codes") if other else nullcontext():
+            data_text.text_recipe(options, tmp_path, ("en", "de"), dictionaries)
+
+
+def test_rules_of_a_later_version_are_refused(tmp_path):
+    with pytest.raises(UserError, match="text_rules is 99, and this version has 1 to"):
+        recipe_of(tmp_path, {"recipe.yaml": "text_rules: 99"}, "Haus")
 
 
 # ---- fairseq's own transformer ------------------------------------------------------------------

@@ -14,7 +14,13 @@ from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import dictionary, lively_model, small_model
+from tests.models import (
+    dictionary,
+    dictionary_from_padding,
+    lively_model,
+    small_model,
+    task,
+)
 from tests.parity.test_fairseq_transformer import reference
 from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
@@ -43,6 +49,23 @@ def both(
     classes = (SequenceGenerator, VaswaniSequenceGenerator)
     words = dictionary(vocabulary)
     return [cls([model], words, **options).generate([model], sample) for cls in classes]
+
+
+@pytest.mark.parametrize("unkpen", [0.0, 0.7])
+def test_ids_are_those_of_the_dictionary(unkpen: float) -> None:
+    """Where padding is type 0, the end of a sentence 1 and unknown words 2."""
+    words = dictionary_from_padding()
+    model = small_model(3, task(words), untie_embeddings=True).double().eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight[words.eos()].mul_(4)
+        model.decoder.embedding.tokens.weight.mul_(2)
+    sample = ragged(3)
+    sample["net_input"]["src_tokens"] -= 1
+    results = [
+        cls([model], words, beam_size=4, max_len_b=12, unk_penalty=unkpen).generate([model], sample)
+        for cls in (SequenceGenerator, VaswaniSequenceGenerator)
+    ]
+    assert_same(*results)
 
 
 def assert_same(expected: Results, results: Results) -> None:

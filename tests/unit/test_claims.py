@@ -17,7 +17,9 @@ import pytest
 from experiments.intervals import Difference, differences
 from experiments.neighbours.experiment import values_of as neighbours_values
 from experiments.system_tables import OVER_BOTH, minus_first, values_of
+from tests.files import needs_records
 
+pytestmark = needs_records
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = runpy.run_path(str(ROOT / "scripts" / "results.py"))["record"]
 README, RESULTS, EXPERIMENTS = "README.md", "docs/results.md", "experiments/README.md"

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
+from tests.files import needs_records
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
+@needs_records
 def test_every_link_leads_somewhere():
     """Of the documents and of the records to files of the repository, and to headings in them."""
     broken = []
@@ -76,6 +78,23 @@ def test_no_document_has_an_unfilled_placeholder():
     assert places == []
     for text in ("TABLE\n", "see URL-OF-THIS-PAGE", "TODO: measure", "<insert figure>"):
         assert UNFILLED.search(text), text
+
+
+#: as PyTorch's installation page gives it for pip on Linux without CUDA
+CPU_BUILDS = "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+
+
+def test_every_block_that_installs_pytorch_begins_with_its_cpu_builds():
+    """Without that line pip downloads PyTorch for CUDA, with its libraries 5.5 GB."""
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.M):
+            installed = re.findall(r"pip install (.*)", block)
+            with_torch = re.search("torch|vaswani|fairseq", " ".join(installed))
+            if with_torch and not block.startswith(CPU_BUILDS):
+                wrong.append(f"{page.relative_to(ROOT)}: {installed[0]}")
+    assert wrong == []
 
 
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():

@@ -11,7 +11,7 @@ from experiments import harness, records
 from experiments.curves import logged
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, peak_rate
 from experiments.rates import experiment as rates
-from tests.files import write
+from tests.files import needs_records, write
 from vaswani.common.find import find_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +103,7 @@ def test_each_model_is_compared_at_its_own_best_rate() -> None:
     assert "another rate may be better: rotary positions, pre-norm." in note
 
 
+@needs_records
 def test_a_record_of_the_rates_takes_cells_of_other_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_record_of_the_rates_takes_cells_of_other_records(
     assert (folder / "page.md").read_text(encoding="utf-8") == page
 
 
+@needs_records
 def test_a_cell_that_is_trained_here_is_not_taken_from_elsewhere() -> None:
     """As soon as it has as many seeds; seeds of two places are not mixed."""
     experiment = harness.find("rates")
@@ -144,6 +146,7 @@ def test_a_cell_that_is_trained_here_is_not_taken_from_elsewhere() -> None:
     assert names.index("pre-norm, 0.002") < names.index("pre-norm, 0.008")
 
 
+@needs_records
 def test_cells_of_other_records_were_trained_as_the_rows_ask() -> None:
     """But for the folder of the runs and the seed; the rate is the one in the cell's name."""
     experiment = harness.find("rates")

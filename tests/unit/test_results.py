@@ -20,7 +20,7 @@ from experiments.recall import experiment as recall
 from experiments.recall import systems
 from experiments.system_tables import PARAMETERS, SystemsExperiment
 from experiments.table3.experiment import contrast_table
-from tests.files import write
+from tests.files import needs_records, write
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.scoring import report
@@ -39,6 +39,7 @@ def experiment_of(folder: Path) -> harness.Experiment:
     return harness.find(folder.parents[1].relative_to(ROOT / "experiments").as_posix())
 
 
+@needs_records
 def test_the_pages_are_made_from_the_records() -> None:
     """And a figure that is not the record's is found."""
     assert RESULTS["main"](["--check"]) == 0
@@ -48,6 +49,7 @@ def test_the_pages_are_made_from_the_records() -> None:
     assert "3.3e+18" in reproduce and "92.7" in reproduce
 
 
+@needs_records
 def test_a_table_of_the_results_has_at_most_six_rows() -> None:
     """Besides the two lines of its heading: whoever wants more reads the record."""
     for name in RESULTS["PAGES"]["docs/results.md"]:
@@ -88,6 +90,7 @@ def test_a_record_is_what_its_logs_say(folder: Path) -> None:
             assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
 
 
+@needs_records
 def test_the_record_of_learning_is_what_its_logs_say() -> None:
     """Also those that belong to another record."""
     (folder,) = (ROOT / "experiments" / "learning" / "records").iterdir()

@@ -26,13 +26,12 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.options import argument, option
-from vaswani.common.progress import bar
 from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.engine import Progress
 from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
-from vaswani.model_folder.folder import ModelFolder, read_model
+from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import TranslationOptions, as_arguments, cli_overrides
 
 #: the length of a long line in subwords, where a model does not say that of its training text
@@ -117,6 +116,8 @@ def translate(
     tally: Tally,
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
+    from vaswani.common.progress import bar  # here: --help does without tqdm
+
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
     with bar(desc="translate", unit=" sentences", disable=disable) as shown:
         for first, lines in windows:
@@ -185,6 +186,10 @@ class LineTranslator:
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
+        if not is_export(self.folder):  # an export needs no torch
+            from vaswani_transformer.fast.malloc import keep_freed_memory
+
+            keep_freed_memory()
         precision, workers = self.options.precision, self.options.workers
         engine = engine_for(
             self.folder,

@@ -4,21 +4,23 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
-from vaswani.data.pieces import check_dictionary
+from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import (
+    BPE,
     SENTENCEPIECE,
     SUBWORD_MODELS,
     TextRecipe,
+    is_lowercase,
     read_section,
 )
 from vaswani.experiment.yaml_tables import read_yaml
@@ -49,8 +51,8 @@ class SharedVocabulary:
             )
         of_the_text = dict.fromkeys(
             [
-                *[*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"],
-                *["bpe_dropout", "copies"],
+                *[*SPLITS, "archives", "valid_every", "limit", "expected"],
+                *["restored_lines", "restored_bleu", "bpe_dropout", "copies"],
             ]
         )
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
@@ -77,6 +79,8 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     check_prepared(folder, [codes, *dictionaries])
     if kind == SENTENCEPIECE:
         check_dictionary(codes, dictionaries[0])
+    if kind == BPE and is_lowercase(symbols(dictionaries[0])):  # as 'vaswani pack' decides
+        recipe = replace(recipe, lowercase=True)
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
 
 
@@ -106,7 +110,8 @@ def in_model(folder: Path) -> SharedVocabulary:
     text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
+    codes = SUBWORD_MODELS[text.bpe].in_model
+    names = [codes, *(f"dict.{lang}.txt" for lang in text.langs), where.name]
     sums = read_sums(folder / SUMS)
     for name in names:
         try:
@@ -122,6 +127,9 @@ def in_model(folder: Path) -> SharedVocabulary:
         tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
         split_hyphens=text.split_hyphens,
         straight_test_apostrophes=text.straight_apostrophes,
+        lowercase=text.lowercase,
+        unicode=text.unicode,
+        text_rules=text.text_rules,
     )
     return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
 

@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from transformer_plugin.checkpoints import (
+    TRAINED,
+    CheckpointError,
+    checkpoint_metadata,
+    load_checkpoint,
+)
 from transformer_plugin.compat.dictionaries import KEY
-from transformer_plugin.compat.resuming import TRAINED
 from transformer_plugin.compat.validation_text import KEY as VALIDATION_TEXT
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata
-from transformer_plugin.compat.resuming import newest_checkpoint, trained_checkpoints
+from transformer_plugin.checkpoints import (
+    CheckpointError,
+    checkpoint_metadata,
+    trained_checkpoints,
+)
+from transformer_plugin.compat.resuming import newest_checkpoint
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, read_json

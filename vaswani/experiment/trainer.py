@@ -26,6 +26,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
+from transformer_plugin.compat.divergence import explaining_divergence
 from transformer_plugin.compat.replacing import protect
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani.common.files import Table
@@ -170,16 +171,14 @@ class StoppableTrainer(Trainer):
     def train_step(self, *args: Any, **kwargs: Any) -> Table | None:
         """As fairseq's; before the first update a signal ends the process at once.
 
-        A FloatingPointError says at which update it was.
+        Raises:
+            DivergedError: says at which update.
         """
         if self.progress:
             self.progress.begin(self.get_num_updates())
         self.request.begin()
-        try:
+        with explaining_divergence(self):
             return super().train_step(*args, **kwargs)
-        except FloatingPointError as error:
-            update = self.get_num_updates() + 1
-            raise FloatingPointError(f"update {update:,}: {error}") from error
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Table:
         """As fairseq's."""

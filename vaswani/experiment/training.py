@@ -14,7 +14,7 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
 from torch.multiprocessing.spawn import ProcessException
 
-from transformer_plugin.compat.resuming import newest_checkpoint
+from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import Table, atomic_write, locked, read_json
@@ -231,14 +231,11 @@ def run_fairseq(
 
         with fairseq_with(request, progress, resets):
             main(fairseq_form(config))
-    except FloatingPointError as error:
+    except DivergedError as error:
         logging.getLogger(__name__).exception("the training diverged")
-        newest = newest_checkpoint(log.parent / "checkpoints")
         raise UserError(
-            f"the training diverged at {str(error).splitlines()[0]} (last good checkpoint: "
-            f"{newest[1] if newest else 'none'}): lower the learning rate (optimization.lr, "
-            "lr_scheduler.lr_factor) or lengthen the warm-up, and run the command again, with "
-            "another run=NAME to start over"
+            f"{error.what}: lower the learning rate (optimization.lr, lr_scheduler.lr_factor) or "
+            "lengthen the warm-up, and run the command again, with another run=NAME to start over"
         ) from None
     except Exception as error:
         if not getattr(error, "for_users", False):

@@ -1,11 +1,12 @@
 """An exported model's README.md: how to use it, its proof, and what the model's own card says."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from vaswani.common.files import Table
 from vaswani.common.markdown import as_section, front_matter, without_dead_links
 from vaswani.common.templates import render
-from vaswani.data.text_recipe import SUBWORD_MODELS
+from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.export.to_huggingface import END, PAD, UNKNOWN
 from vaswani.model_folder.folder import CARD, ModelFolder
 
@@ -33,6 +34,9 @@ def export_card(
     """
     own_card = card_of(packed)
     values = {**table, "proof": proof}  # not the table's, which has more digits
+    recipe = read_section(TextRecipe, table["text"], "text")
+    values["text"] = asdict(recipe)  # complete, where an earlier version packed it
+    values["languages"] = [*map(recipe.language, recipe.langs)]
     values.update(user_dir=user_dir, variant=packed.config.get("variant"))
     values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
     values.update(licence_lines=licence_lines(own_card), about=about_the_model(own_card))

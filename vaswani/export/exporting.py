@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
+from vaswani_transformer.vocabulary import Vocabulary
 
 NOT_COMPARED = (
     "not compared with the packed model: 'pip install transformers sentencepiece' and export again"
@@ -50,6 +52,21 @@ def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
         to_ctranslate2.refuse_inexpressible(folder, target.name)
     if target.name == "huggingface":
         to_huggingface.refuse_positions(folder)
+    if target.name != "fairseq":
+        refuse_repeated_types(folder, target)
+
+
+def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
+    """Raises UserError for a dictionary in which a type has two ids, which other programs merge."""
+    for lang in folder.langs:
+        path = folder.dictionary(lang)
+        types = Vocabulary.load(path).types
+        repeated = [name for name, count in Counter(types).items() if count > 1]
+        if repeated:
+            raise UserError(
+                f"{path} has the type '{repeated[0]}' twice (#fairseq:overwrite), which "
+                f"{target.name} cannot tell apart: export it with --to fairseq"
+            )
 
 
 def model_folder(name: str) -> Path:

@@ -88,10 +88,11 @@ def text_options(folder: ModelFolder) -> Table:
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
     """
     recipe = folder.recipe
+    source, target = map(recipe.language, recipe.langs)
     moses = {
         "_name": "moses",
-        "source_lang": recipe.source_lang,
-        "target_lang": recipe.target_lang,
+        "source_lang": source,
+        "target_lang": target,
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
