@@ -20,6 +20,7 @@ from .config import (
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
+    VaswaniTransformerPrenormConfig,
     VaswaniTransformerTinyConfig,
 )
 from .decoder import VaswaniDecoder
@@ -165,6 +166,11 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         if reason:
             raise CheckpointError(reason)
         return result
+
+
+@register_model("vaswani_transformer_prenorm", dataclass=VaswaniTransformerPrenormConfig)
+class VaswaniTransformerPrenormModel(VaswaniTransformerModel):
+    """The base model with norms before the sub-layers; not in the paper."""
 
 
 @register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)

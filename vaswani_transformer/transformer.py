@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from .alternatives import ActivatedFeedForward, NormFirst
 from .attention import CrossAttention, SelfAttention
 from .config import TransformerConfig, check_sizes
 from .decoder import Decoder
@@ -98,7 +99,7 @@ class Transformer(nn.Module):
         positions = self.build_positions(config.encoder_learned_pos, config.max_source_positions)
         embedding = self.build_embedding(tokens, positions)
         layers = [self.build_encoder_layer() for _ in range(config.encoder_layers)]
-        return Encoder(embedding, layers, self.build_final_norm())
+        return Encoder(embedding, layers, self.build_end_of_stack(config.encoder_normalize_before))
 
     def build_decoder(self, tokens: nn.Embedding, output: nn.Linear) -> Decoder:
         """The decoder (3.1)."""
@@ -106,26 +107,29 @@ class Transformer(nn.Module):
         positions = self.build_positions(config.decoder_learned_pos, config.max_target_positions)
         embedding = self.build_embedding(tokens, positions)
         layers = [self.build_decoder_layer() for _ in range(config.decoder_layers)]
-        return Decoder(embedding, layers, output, self.build_final_norm())
+        final_norm = self.build_end_of_stack(config.decoder_normalize_before)
+        return Decoder(embedding, layers, output, final_norm)
 
     def build_encoder_layer(self) -> EncoderLayer:
         """One layer of the encoder, each of whose sub-layers is followed by its add and norm."""
+        norm_first = self.config.encoder_normalize_before
         return EncoderLayer(
             self.build_self_attention(self.config.encoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_feed_forward(self.config.encoder_ffn_embed_dim),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
         )
 
     def build_decoder_layer(self) -> DecoderLayer:
         """One layer of the decoder, each of whose sub-layers is followed by its add and norm."""
+        norm_first = self.config.decoder_normalize_before
         return DecoderLayer(
             self.build_self_attention(self.config.decoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_cross_attention(self.config.decoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_feed_forward(self.config.decoder_ffn_embed_dim),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
         )
 
     def build_embedding(self, tokens: nn.Embedding, positions: nn.Module) -> InputEmbedding:
@@ -160,11 +164,27 @@ class Transformer(nn.Module):
 
     def build_feed_forward(self, d_ff: int) -> FeedForward:
         """The feed-forward network (3.3)."""
+        activation = str(self.config.activation_fn)
+        if activation != "relu":
+            dropout = self.config.activation_dropout
+            return ActivatedFeedForward(self.d_model, d_ff, dropout, activation)
         return FeedForward(self.d_model, d_ff, self.config.activation_dropout)
+
+    def build_around(self, norm_first: bool) -> AddAndNorm:
+        """What is around a sub-layer: the paper's add and norm, or with the norm first."""
+        if norm_first:
+            return NormFirst(self.d_model, self.config.dropout, self.config.layer_norm_eps)
+        return self.build_add_and_norm()
 
     def build_add_and_norm(self) -> AddAndNorm:
         """What is around each sub-layer (3.1, 5.4)."""
         return AddAndNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
+
+    def build_end_of_stack(self, norm_first: bool) -> nn.Module:
+        """A norm after the last layer, if the layers' norms come first."""
+        if norm_first:
+            return nn.LayerNorm(self.d_model, self.config.layer_norm_eps)
+        return self.build_final_norm()
 
     def build_final_norm(self) -> nn.Module:
         """What ends each stack: nothing in the paper, whose layers end with a norm."""

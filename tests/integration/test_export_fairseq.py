@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import exported, stock
+from tests import exported, packed, stock
 from transformer_plugin.compat import saving
 from vaswani import Translator
 from vaswani.export import proof, to_fairseq
@@ -43,6 +43,8 @@ VARIANTS = {
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},
     "one side learned": {"sinusoid_layout": "fairseq", "encoder_learned_pos": True},
+    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "norms first in the encoder, GELU": {"encoder_normalize_before": True, "activation_fn": "gelu"},
 }
 
 
@@ -55,6 +57,13 @@ def test_fairseqs_transformer_finds_the_same(options, text, tmp_path):
     assert [row["search"] for row in rows] == ["greedy", "beam 3, lenpen 0.6"]
     assert all(row["identical"] == 10 for row in rows)
     torch.load(folder / "model.pt", weights_only=True)  # nothing in it is a program
+
+
+def test_an_activation_with_which_fairseq_fails_is_refused(text, tmp_path, capsys):
+    packed.pack(tmp_path / "model", activation_fn="swish")
+    assert export(tmp_path / "model", "--text", text) == 1
+    assert "swish" in capsys.readouterr().err
+    assert not (tmp_path / "model-fairseq").exists()
 
 
 def test_fairseqs_from_pretrained_takes_it(model, text, tmp_path):

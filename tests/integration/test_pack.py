@@ -302,7 +302,8 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
 @pytest.mark.parametrize(
     "options, named",
     [
-        ({"encoder_normalize_before": True}, "norms before"),
+        ({"activation_fn": "tanh"}, "tanh"),
+        ({"decoder_normalize_before": True}, "none after its last layer"),
         ({"_name": "lstm", "arch": "lstm"}, "lstm"),
         ("decoder.adaptive_softmax.head", "decoder.adaptive_softmax.head"),
     ],
