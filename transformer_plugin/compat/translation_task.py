@@ -28,8 +28,6 @@ from .scope import is_plugin_model
 BROKEN_OPTIONS = {
     "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
     "decode with 'vaswani translate --replace-unk'",
-    "no_repeat_ngram_size": "changes nothing, since fairseq compares words with padding: leave it "
-    "out",
     "diverse_beam_groups": "compares the groups of other sentences, or fails: leave it out, or "
     "give --diversity-rate",
 }

@@ -57,7 +57,7 @@ def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "tes
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
     if not report or report != scored:
         return False
-    used = {**report, **report["options"]}
+    used = {"no_repeat_ngram_size": 0, **report, **report["options"]}  # earlier reports lack it
     requested = {**decoding(config), "precision": "fp32"}
     same = all(used.get(name) == value for name, value in requested.items())
     return same and Path(report["checkpoint"]).name == checkpoint.name

@@ -147,7 +147,12 @@ def model_options(architecture: Table) -> Table:
 
 
 def refuse_inexpressible(folder: ModelFolder) -> None:
-    """Raises UserError for an activation with which fairseq's transformer fails."""
+    """Raises UserError for what fairseq's transformer and its search fail to do."""
+    if folder.config["generation"].get("no_repeat_ngram_size"):
+        raise UserError(
+            f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
+            "ignores on a CPU: it cannot be exported (to ctranslate2 and huggingface it can)"
+        )
     if folder.config["architecture"].get("activation_fn") == "swish":
         raise UserError(
             f"{folder.path} has the activation function swish, with which fairseq's own "

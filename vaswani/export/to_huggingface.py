@@ -167,6 +167,8 @@ def generation_configuration(options: TranslationOptions, architecture: Table) -
         search.update(length_penalty=options.lenpen, early_stopping=True)
     if options.min_len:
         search["min_new_tokens"] = options.min_len
+    if options.no_repeat_ngram_size:
+        search["no_repeat_ngram_size"] = options.no_repeat_ngram_size
     if options.unkpen:
         search["sequence_bias"] = [[[UNKNOWN], -options.unkpen]]
     return {

@@ -127,9 +127,13 @@ def search(
         ValueError: the options cannot work.
         FloatingPointError: the model's output is not a number.
     """
+    from .repeats import WithoutRepeats  # which wraps what is above
+
     options.check()
     rule, limit = rule_and_limit(options, source, max_len, ids)
-    model = IncrementalModel(options, decoder, memory, limit, ids)
+    model: Any = IncrementalModel(options, decoder, memory, limit, ids)
+    if options.no_repeat_ngram_size:
+        model = WithoutRepeats(model, options.no_repeat_ngram_size, ids.eos)
     history = search_loop(model, rule, len(source), options.beam, ids.eos, limit, source.device)
     hypotheses = history.hypotheses(rule.penalty, options.beam)
     if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):
