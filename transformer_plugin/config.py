@@ -77,6 +77,11 @@ class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
         "apply torch.compile to each layer and, on a GPU, to the loss, for batches of any shape "
         "(slower on a CPU)",
     )
+    checkpoint_activations: bool = option(
+        False,
+        "keep only each layer's input in training, and compute its activations again in the "
+        "backward pass: less memory, more time, the same result",
+    )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
     activation_fn: ChoiceEnum(ACTIVATION_NAMES) = option(  # type: ignore[valid-type]
