@@ -128,6 +128,10 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.out_proj = nn.Linear(self.value_width, embed_dim)  # W^O
 
+    def extra_repr(self) -> str:
+        """What torch prints of this module beside its parts."""
+        return f"num_heads={self.num_heads}, key_dim={self.key_dim}, value_dim={self.value_dim}"
+
     def split_heads(self, projected: Tensor) -> Tensor:
         """[B, L, H·K] → [B, H, L, K]."""
         batch, length, width = projected.shape

@@ -16,6 +16,7 @@ from ..search_options import SearchOptions
 from ..vocabulary import FAIRSEQ_IDS, SpecialIds
 from .history import Hypotheses
 from .loop import search_loop
+from .repeats import WithoutRepeats
 from .scoring_rules import FairseqRule, GnmtRule, Rule
 
 
@@ -127,8 +128,6 @@ def search(
         ValueError: the options cannot work.
         FloatingPointError: the model's output is not a number.
     """
-    from .repeats import WithoutRepeats  # which wraps what is above
-
     options.check()
     rule, limit = rule_and_limit(options, source, max_len, ids)
     model: Any = IncrementalModel(options, decoder, memory, limit, ids)

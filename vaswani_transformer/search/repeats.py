@@ -3,10 +3,10 @@
 Shape letters: R hypotheses, L tokens written so far, W windows of n tokens, V vocabulary.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
-
-from .incremental import IncrementalModel
 
 
 class WithoutRepeats:
@@ -17,12 +17,12 @@ class WithoutRepeats:
     the places that are not written yet.)
 
     Args:
-        model: what the search would ask
+        model: an :class:`.incremental.IncrementalModel`, or another with its three methods
         size: n, at least 1
         end: the end-of-sentence token
     """
 
-    def __init__(self, model: IncrementalModel, size: int, end: int) -> None:
+    def __init__(self, model: Any, size: int, end: int) -> None:
         self.model = model
         self.size = size
         self.end = end
@@ -30,7 +30,7 @@ class WithoutRepeats:
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
         """As the model's, with -inf for what would repeat: [R, V]."""
-        log_probs = self.model.log_probs(tokens, length)
+        log_probs: Tensor = self.model.log_probs(tokens, length)
         if length == 1:
             self.written = tokens.new_empty(len(tokens), 0)
             return log_probs
