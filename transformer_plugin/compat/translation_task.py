@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from vaswani_transformer.fast.malloc import keep_fewer_programs
 
 from ..checkpoints import CheckpointError
-from ..checks import check_precision, check_processes
+from ..checks import check_precision, check_processes, check_sharding
 from ..config import ConfigError, flag
 from . import dictionaries, training_text
 from .commands import keep_freed_memory, print_refusals_alone
@@ -44,6 +44,8 @@ class CheckedTranslationTask(TranslationTask):
     def setup_task(cls, cfg: Any, **options: Any) -> Any:
         """As fairseq's, which its commands call; from now on these print our refusals alone."""
         print_refusals_alone()
+        if type(cfg) is DictConfig:  # here, as fairseq fails before it builds the model
+            check_sharding(getattr(cfg._get_root(), "distributed_training", None))
         return super().setup_task(cfg, **options)
 
     @functools.cached_property
@@ -92,7 +94,8 @@ class CheckedTranslationTask(TranslationTask):
             protect()
             if is_plugin_model(name):
                 keep_freed_memory()
-            common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
+            root = cfg._get_root() if type(cfg) is DictConfig else None
+            common = getattr(root, "common", None)
             if common is not None and is_plugin_model(name):
                 check_precision(common, cfg.precision)
         return super().build_model(cfg, from_checkpoint)
