@@ -3,7 +3,6 @@
 import ast
 import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -140,20 +139,6 @@ def check_precision(common: Any, precision: Any) -> None:
         )
     if common.fp16 and str(precision) == "bf16":
         raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
-
-
-def check_sharding(distributed: Any) -> None:
-    """Raise ConfigError for fairseq's sharded training without the package that it needs.
-
-    Args:
-        distributed: fairseq's section ``distributed_training``
-    """
-    backend = str(getattr(distributed, "ddp_backend", ""))
-    if backend == "fully_sharded" and find_spec("fairscale") is None:
-        raise ConfigError(
-            "--ddp-backend fully_sharded needs the package fairscale, which is not installed: "
-            "leave it out, and give --checkpoint-activations if memory is short"
-        )
 
 
 def check_processes(environ: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from vaswani_transformer.fast.malloc import keep_fewer_programs
 
 from ..checkpoints import CheckpointError
-from ..checks import check_precision, check_processes, check_sharding
+from ..checks import check_precision, check_processes
 from ..config import ConfigError, flag
 from . import dictionaries, training_text
 from .commands import keep_freed_memory, print_refusals_alone
@@ -44,8 +44,6 @@ class CheckedTranslationTask(TranslationTask):
     def setup_task(cls, cfg: Any, **options: Any) -> Any:
         """As fairseq's, which its commands call; from now on these print our refusals alone."""
         print_refusals_alone()
-        if type(cfg) is DictConfig:  # here, as fairseq fails before it builds the model
-            check_sharding(getattr(cfg._get_root(), "distributed_training", None))
         return super().setup_task(cfg, **options)
 
     @functools.cached_property
