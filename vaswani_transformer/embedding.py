@@ -103,7 +103,8 @@ class SinusoidalPositions(nn.Module):
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """Args:
             positions: [B, L], int64
-            length: more than any of ``positions``; their maximum would have to come from the device
+            length: any number larger than every position. ``positions.max()`` is not computed: on
+                a GPU the program would wait for it.
             like: gives dtype and device
 
         Returns:

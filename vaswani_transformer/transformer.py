@@ -280,8 +280,8 @@ def embedding_matrices(
 ) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
     """The tables of source and target and the pre-softmax matrix, one parameter in the paper (3.4).
 
-    A table's padding row gets no gradient from being looked up. Where the output matrix is the same
-    table, the row is still trained, as a class that is never right; it reaches no real token.
+    ``padding_idx`` stops the gradient of lookups only. With one shared matrix the row of padding
+    still moves, because the softmax pushes its logit down. That does no harm: nothing reads it.
 
     Raises:
         ValueError: the sizes of vocabularies that would share a matrix differ.

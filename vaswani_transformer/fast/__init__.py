@@ -1,5 +1,5 @@
-"""Quicker forms of some modules. Each subclass computes what its parent computes, within rounding,
-and adds no parameter:
+"""Quicker forms of some modules; nothing here is needed to understand the model. Each subclass
+computes what its parent computes, within rounding, and adds no parameter:
 
     linear.py        FastLinear: products by the library that is quicker on this processor
     dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
