@@ -58,6 +58,11 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
         check_sizes(cfg, flag)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if cfg.checkpoint_activations and cfg.compile:
+        raise ConfigError(
+            "--checkpoint-activations and --compile exclude each other: a compiled layer chooses "
+            "itself what it keeps"
+        )
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
             raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")

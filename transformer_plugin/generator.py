@@ -59,6 +59,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             min_len=self.min_len,
             temperature=self.temperature,
             length_penalty=length_penalty,
+            no_repeat_ngram_size=options.get("no_repeat_ngram_size", 0),
         )
         self._reason = self.reason_for_fairseqs_search()
         self._logged: set[str] = set()
@@ -77,7 +78,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             return f"a beam of {self.beam_size} for {self.vocab_size} types"
         unknown = {
             "match_source_len": self.match_source_len,
-            "no_repeat_ngram_size": self.repeat_ngram_blocker,
             "lm_model": self.lm_model,
             "tokens_to_suppress": self.token_indices_to_suppress is not None,
             "eos": self.eos != self.tgt_dict.eos(),
@@ -105,14 +105,27 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def warn_once(self, reason: str) -> None:
-        """Warn if fairseq's search is used, but not the length penalty that was asked for."""
-        if self.length_penalty == "gnmt" and reason not in self._logged:
-            self._logged.add(reason)
+        """Log that fairseq's search is used; warn if its length penalty is not the one asked for.
+
+        Raises:
+            ConfigError: an option was asked for that does nothing in fairseq's search.
+        """
+        if self.options.no_repeat_ngram_size:
+            raise ConfigError(
+                f"--no-repeat-ngram-size cannot be used with {reason}: fairseq's own search, which "
+                "decodes it, ignores the option on a CPU; leave one of the two out"
+            )
+        if reason in self._logged:
+            return
+        self._logged.add(reason)
+        if self.length_penalty == "gnmt":
             logger.warning(
                 "%s: decoding with fairseq's own search, with its length penalty, not "
                 "--length-penalty gnmt",
                 reason,
             )
+        else:
+            logger.info("%s: decoding with fairseq's own search", reason)
 
     def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
         """Our search.

@@ -12,6 +12,7 @@ from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16
 from vaswani_transformer.transformer import source_has_own_matrix
 
+from .checkpointed import checkpoint_layers
 from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
 from .compiled import compile_parts
@@ -20,6 +21,7 @@ from .config import (
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
+    VaswaniTransformerPrenormConfig,
     VaswaniTransformerTinyConfig,
 )
 from .decoder import VaswaniDecoder
@@ -62,6 +64,8 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         encoder = cls.encoder_class(cfg, source, paper.encoder)
         decoder = cls.decoder_class(cfg, target, paper.decoder)
         model = cls(cfg, encoder, decoder)
+        if cfg.checkpoint_activations:
+            checkpoint_layers(model)
         compiled = compile_parts(model) if cfg.compile else []
         if str(cfg.attention_impl) != "readable":
             use_fast_kernels(model, compiled)
@@ -165,6 +169,11 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         if reason:
             raise CheckpointError(reason)
         return result
+
+
+@register_model("vaswani_transformer_prenorm", dataclass=VaswaniTransformerPrenormConfig)
+class VaswaniTransformerPrenormModel(VaswaniTransformerModel):
+    """The base model with norms before the sub-layers; not in the paper."""
 
 
 @register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)

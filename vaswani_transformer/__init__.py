@@ -5,6 +5,7 @@ In the order in which to read it:
     attention.py        scaled dot-product and multi-head attention (3.2)
     embedding.py        embeddings and positions (3.4, 3.5)
     layers.py           feed-forward, residual and norm, the two layers (3.1, 3.3)
+    alternatives.py     norms before the sub-layers, other activations: not in the paper
     encoder.py          the encoder stack (3.1)
     decoder.py          the decoder stack (3.1)
     transformer.py      the whole model, shared matrices (3.4)

@@ -89,7 +89,8 @@ class Decoder(nn.Module):
             )
         cached = 0 if cache is None else cache.length
         x = self.embedding(tokens, skip=cached)  # [B, T', D]
-        several = x.size(1) > 1  # a single position is the newest, which may look at all
+        # one query alone is the newest token: nothing is later, so no mask
+        several = x.size(1) > 1
         is_causal = several and not cached
         mask = None
         if several and cached:

@@ -66,7 +66,11 @@ def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
     Returns:
         [B, L], int64.
     """
-    is_token = tokens.ne(padding_idx)
+    return places(tokens.ne(padding_idx))
+
+
+def places(is_token: Tensor) -> Tensor:
+    """For each real token, the number of real tokens before it; 0 elsewhere: bool, int64 [B, L]."""
     return (is_token.cumsum(dim=1) - 1).clamp(min=0) * is_token
 
 
@@ -99,7 +103,8 @@ class SinusoidalPositions(nn.Module):
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """Args:
             positions: [B, L], int64
-            length: more than any of ``positions``; their maximum would have to come from the device
+            length: any number larger than every position. ``positions.max()`` is not computed: on
+                a GPU the program would wait for it.
             like: gives dtype and device
 
         Returns:
@@ -161,15 +166,18 @@ class InputEmbedding(nn.Module):
         self.positions = positions
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, skip: int = 0) -> Tensor:
+    def forward(self, tokens: Tensor, skip: int = 0, is_padding: Tensor | None = None) -> Tensor:
         """Args:
             tokens: [B, L]
             skip: in incremental decoding, how many leading tokens are embedded already
+            is_padding: bool [B, L], True at padding; found from the ids, if not given
 
         Returns:
             [B, L - skip, D]
         """
-        positions = token_positions(tokens, self.tokens.padding_idx)[:, skip:]
+        if is_padding is None:
+            is_padding = tokens.eq(self.tokens.padding_idx)
+        positions = places(~is_padding)[:, skip:]
         return self.embed(tokens[:, skip:], positions=positions, length=tokens.size(1))
 
     def embed(self, tokens: Tensor, *, positions: Tensor, length: int) -> Tensor:

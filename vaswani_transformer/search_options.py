@@ -23,6 +23,8 @@ class SearchOptions:
     min_len: int = 1
     length_penalty: str = "fairseq"
     temperature: float = 1.0
+    no_repeat_ngram_size: int = 0
+    """no so many tokens in a row occur twice in a translation; 0: any may"""
 
     def check(self) -> None:
         """Raise ValueError for a value that gives wrong results, or none."""
@@ -36,6 +38,10 @@ class SearchOptions:
             if not math.isfinite(value):
                 flag = "--" + name.replace("_", "-")
                 raise ValueError(f"{flag} must be a finite number, not {value}")
+        if self.no_repeat_ngram_size < 0:
+            raise ValueError(
+                f"--no-repeat-ngram-size must be 0 or more, not {self.no_repeat_ngram_size}"
+            )
         for name in ("beam", "nbest", "temperature"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"--{name} must be above 0, not {getattr(self, name)}")

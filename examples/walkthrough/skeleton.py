@@ -201,9 +201,12 @@ def decoder_layer(model, x, memory):
 
 
 def attention(q, k, v, mask):
+    def side_by_side(tensor):  # [B, H, L, K] → [B, L, H·K]
+        return tensor.transpose(1, 2).flatten(2)
+
     heads = q.size(1)
-    joined = (tensor.transpose(1, 2).flatten(2) for tensor in (q, k, v))  # [B, L, H·K]
-    return my_heads(*joined, heads, mask).unflatten(-1, (heads, -1)).transpose(1, 2)
+    outputs = my_heads(side_by_side(q), side_by_side(k), side_by_side(v), heads, mask)
+    return outputs.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def loss(logits, target):

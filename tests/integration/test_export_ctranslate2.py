@@ -62,6 +62,9 @@ VARIANTS = {
     "fairseq's positions and norms": {"sinusoid_layout": "fairseq", "layer_norm_eps": 1e-5},
     "other depths": {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2},
     "wider heads": {"head_key_dim": 8, "head_value_dim": 8},
+    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "norms first in the decoder, GELU": {"decoder_normalize_before": True, "activation_fn": "gelu"},
+    "swish": {"activation_fn": "swish"},
 }
 
 

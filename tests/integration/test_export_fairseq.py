@@ -9,7 +9,7 @@ import pytest
 import torch
 from tqdm import tqdm
 
-from tests import exported, stock
+from tests import exported, packed, stock
 from transformer_plugin.compat import saving
 from vaswani import Translator
 from vaswani.export import proof, to_fairseq
@@ -45,6 +45,8 @@ VARIANTS = {
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},
     "one side learned": {"sinusoid_layout": "fairseq", "encoder_learned_pos": True},
+    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "norms first in the encoder, GELU": {"encoder_normalize_before": True, "activation_fn": "gelu"},
 }
 
 
@@ -77,6 +79,13 @@ def test_each_pass_over_the_text_has_a_bar_that_reaches_its_end(model, text, tmp
         "export, greedy",
     }
     assert all(shown.n == shown.total == 10 for shown in bars)
+
+
+def test_an_activation_with_which_fairseq_fails_is_refused(text, tmp_path, capsys):
+    packed.pack(tmp_path / "model", activation_fn="swish")
+    assert export(tmp_path / "model", "--text", text) == 1
+    assert "swish" in capsys.readouterr().err
+    assert not (tmp_path / "model-fairseq").exists()
 
 
 def test_fairseqs_from_pretrained_takes_it(model, text, tmp_path):

@@ -45,6 +45,8 @@ VARIANTS = {
     "three matrices": {"untie_embeddings": True},
     "two matrices": {"share_decoder_input_output_embed": True},
     "other depths": {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2},
+    "GELU": {"activation_fn": "gelu"},
+    "swish": {"activation_fn": "swish"},
     "other widths": {"decoder_ffn_embed_dim": 24, "encoder_embed_dim": 12, "decoder_embed_dim": 12},
 }
 
@@ -170,6 +172,7 @@ def test_without_transformers_the_export_says_that_it_was_not_compared(
         ({"sinusoid_layout": "t2t"}, "t2t"),
         ({"sinusoid_layout": "fairseq"}, "--sinusoid-layout fairseq"),
         ({"head_key_dim": 8, "head_value_dim": 8}, "d_model/h"),
+        ({"decoder_normalize_before": True}, "norms before"),
     ],
 )
 def test_a_model_that_marian_cannot_express_is_refused(options, named, tmp_path, capsys):

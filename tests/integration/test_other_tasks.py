@@ -111,8 +111,8 @@ def test_another_plugins_task_starts_and_ends_where_fairseq_does(tiny_data_bin, 
 
 
 def test_another_plugins_task_takes_all_of_fairseqs_options(trained, tiny_data_bin) -> None:
-    options = ["--no-repeat-ngram-size", "2", "--max-len-b", "5"]
-    with pytest.raises(ConfigError, match="--no-repeat-ngram-size changes nothing"):
+    options = ["--diverse-beam-groups", "2", "--max-len-b", "5"]
+    with pytest.raises(ConfigError, match="--diverse-beam-groups"):
         stock.generate(tiny_data_bin, trained, *options, *OURS)
     lines = stock.generate(tiny_data_bin, trained, *options, *THEIRS)
     assert len(stock.results(lines, "H")) == 20

@@ -242,6 +242,24 @@ def theirs(request, tiny_data_bin, tmp_path_factory) -> Path:
     return folder / "checkpoint_last.pt"
 
 
+def test_a_training_starts_from_a_checkpoint_of_fairseqs(
+    theirs, tiny_data_bin, tmp_path, monkeypatch, capsys
+):
+    """``vaswani new --from checkpoint.pt``: the first loss is that of the checkpoint's model."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(theirs, "theirs.pt")
+    command = ["new", "tuned", "--data", tiny_data_bin, "--from", "theirs.pt"]
+    assert stock.vaswani(*command) == 0
+    assert "theirs.pt packed" in capsys.readouterr().err
+    begin = ["optimization.max_update=1", "lr_scheduler.lr_factor=1e-6", "common.cpu=true"]
+    assert stock.vaswani("train", "tuned", *begin) == 0
+    trained = load_checkpoint(Path("runs/tuned/checkpoints/checkpoint_last.pt"))["model"]
+    packed_model = read_folder(Path("theirs-model")).parameters()
+    for name, parameter in packed_model.items():
+        torch.testing.assert_close(trained[name], parameter, rtol=0, atol=1e-5)
+    assert stock.vaswani("new", "wrong", "--data", tiny_data_bin, "--from", "missing.pt") == 1
+
+
 def pack(checkpoint: Path, data: Path, out: Path) -> None:
     assert stock.vaswani("pack", checkpoint, "--data", data, "--out", out) == 0
 
@@ -303,7 +321,8 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
 @pytest.mark.parametrize(
     "options, named",
     [
-        ({"encoder_normalize_before": True}, "norms before"),
+        ({"activation_fn": "tanh"}, "tanh"),
+        ({"decoder_normalize_before": True}, "none after its last layer"),
         ({"_name": "lstm", "arch": "lstm"}, "lstm"),
         ("decoder.adaptive_softmax.head", "decoder.adaptive_softmax.head"),
     ],

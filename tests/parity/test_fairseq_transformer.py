@@ -41,6 +41,9 @@ def reference(
     cfg.max_source_positions = cfg.max_target_positions = 64
     for side in (cfg.encoder, cfg.decoder):
         side.layers, side.embed_dim, side.ffn_embed_dim, side.attention_heads = 2, 16, 32, 4
+    cfg.encoder.normalize_before = ours.cfg.encoder_normalize_before
+    cfg.decoder.normalize_before = ours.cfg.decoder_normalize_before
+    cfg.activation_fn = str(ours.cfg.activation_fn)
     cfg.decoder.input_dim = cfg.decoder.output_dim = 16
     words = words or dictionary()
     theirs = TransformerModelBase.build_model(cfg, task(words, words))
@@ -50,7 +53,10 @@ def reference(
     if not keep_positions:
         theirs.encoder.embed_positions = PositionTable()
         theirs.decoder.embed_positions = PositionTable()
-    theirs.load_state_dict(to_fairseq(ours.state_dict()), strict=False)  # it has constants, too
+    state = to_fairseq(ours.state_dict())
+    for side_name in ("encoder", "decoder"):  # without it fairseq leaves the last norm out
+        state[f"{side_name}.version"] = torch.tensor([3.0])
+    theirs.load_state_dict(state, strict=False)  # it has constants, too
     return theirs
 
 
@@ -83,6 +89,34 @@ def test_fairseq_layout_equals_fairseqs_own_positions() -> None:
 def test_the_decoders_matrix_is_fairseqs() -> None:
     """``--share-decoder-input-output-embed``."""
     ours = small_model(sinusoid_layout="fairseq", share_decoder_input_output_embed=True)
+    compare(ours, keep_positions=True, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoder_normalize_before": True, "decoder_normalize_before": True},
+        {"encoder_normalize_before": True},
+        {"decoder_normalize_before": True, "activation_fn": "gelu"},
+        {"activation_fn": "gelu"},
+        {"activation_fn": "swish"},
+    ],
+    ids=str,
+)
+def test_fairseqs_norms_and_activations(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--encoder-normalize-before``, ``--decoder-normalize-before``, ``--activation-fn``.
+
+    fairseq's own swish fails in both versions: it calls the class SiLU with a tensor.
+    """
+    if options.get("activation_fn") == "swish":
+        monkeypatch.setattr("fairseq.utils.get_activation_fn", lambda activation: F.silu)
+    ours = small_model(sinusoid_layout="fairseq", **options)
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            if ".norm." in name or "final_norm" in name:
+                parameter += torch.randn_like(parameter) / 4  # else a norm that is missing hides
     compare(ours, keep_positions=True, dtype=torch.float32)
 
 

@@ -29,8 +29,6 @@ from .validation_text import KEY as VALIDATION_TEXT
 BROKEN_OPTIONS = {
     "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
     "decode with 'vaswani translate --replace-unk'",
-    "no_repeat_ngram_size": "changes nothing, since fairseq compares words with padding: leave it "
-    "out",
     "diverse_beam_groups": "compares the groups of other sentences, or fails: leave it out, or "
     "give --diversity-rate",
 }
@@ -100,7 +98,8 @@ class CheckedTranslationTask(TranslationTask):
             protect()
             if is_plugin_model(name):
                 keep_freed_memory()
-            common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
+            root = cfg._get_root() if type(cfg) is DictConfig else None
+            common = getattr(root, "common", None)
             if common is not None and is_plugin_model(name):
                 check_precision(common, cfg.precision)
         return super().build_model(cfg, from_checkpoint)

@@ -60,7 +60,7 @@ def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "tes
     digest = report.get("sha256", {}).get(checkpoint.name)  # earlier versions have none
     if digest and checkpoint.is_file() and digest != sha256_of(checkpoint):
         return False
-    used = {**report, **report["options"]}
+    used = {"no_repeat_ngram_size": 0, **report, **report["options"]}  # earlier reports lack it
     requested = {**decoding(config), "precision": "fp32"}
     same = all(used.get(name) == value for name, value in requested.items())
     return same and Path(report["checkpoint"]).name == checkpoint.name

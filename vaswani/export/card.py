@@ -47,7 +47,8 @@ def export_card(
     flags = [
         f"--{name.replace('_', '-')} {value:g}"
         for name, value in table["generation"].items()
-        if name != "length_penalty"  # fairseq's search knows only its own
+        # fairseq's search knows only its own length penalty, and no repeated n-grams
+        if name not in ("length_penalty", "no_repeat_ngram_size")
     ]
     return render(TEMPLATE, search_flags=" ".join(flags), **values)
 

@@ -51,7 +51,9 @@ def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
     if not variant:
         to_ctranslate2.refuse_inexpressible(folder, target.name)
     if target.name == "huggingface":
-        to_huggingface.refuse_positions(folder)
+        to_huggingface.refuse_inexpressible(folder)
+    if target.name == "fairseq" and not variant:
+        to_fairseq.refuse_inexpressible(folder)
     if target.name != "fairseq":
         refuse_repeated_types(folder, target)
 

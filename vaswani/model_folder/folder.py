@@ -97,13 +97,8 @@ class ModelFolder:
     @property
     def search_options(self) -> TranslationOptions:
         """How to search; UserError if the section ``generation`` is of another version."""
-        table = dict(self.config["generation"])
-        if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
-            raise UserError(
-                f"{self.path}: generation.no_repeat_ngram_size is not supported: pack the model "
-                "again without it"
-            )
-        return read_section(TranslationOptions, table, f"{self.path}: generation")
+        generation = self.config["generation"]
+        return read_section(TranslationOptions, generation, f"{self.path}: generation")
 
     @property
     def usual_length(self) -> int | None:

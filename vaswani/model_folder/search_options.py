@@ -19,7 +19,16 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 EXPORT_CPU_BATCH = 1000
 
 #: what is used of an experiment's section ``generation``, and recorded in a model folder
-BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len")
+BEAM_OPTIONS = (
+    "beam",
+    "nbest",
+    "lenpen",
+    "unkpen",
+    "max_len_a",
+    "max_len_b",
+    "min_len",
+    "no_repeat_ngram_size",
+)
 #: types of options → what may be given for them in Python, where it is more: numpy's numbers, too
 ACCEPTED: dict[object, Any] = {int: Integral, float: Real, int | None: Integral | None}
 
@@ -38,6 +47,9 @@ ARGUMENTS: dict[str, Any] = {
         choices=LENGTH_PENALTIES,
     ),
     "temperature": option(metavar="T", help="divide logits by T before the softmax", above=0),
+    "no_repeat_ngram_size": option(
+        metavar="N", help="no N tokens in a row occur twice in a translation; 0: any may", least=0
+    ),
     "print_alignment": option(help="add columns: tokens, and which words attend to which"),
     "replace_unk": option(help="copy the source word where the model outputs <unk>"),
     "max_tokens": option(

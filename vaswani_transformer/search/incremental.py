@@ -16,6 +16,7 @@ from ..search_options import SearchOptions
 from ..vocabulary import FAIRSEQ_IDS, SpecialIds
 from .history import Hypotheses
 from .loop import search_loop
+from .repeats import WithoutRepeats
 from .scoring_rules import FairseqRule, GnmtRule, Rule
 
 
@@ -129,7 +130,9 @@ def search(
     """
     options.check()
     rule, limit = rule_and_limit(options, source, max_len, ids)
-    model = IncrementalModel(options, decoder, memory, limit, ids)
+    model: Any = IncrementalModel(options, decoder, memory, limit, ids)
+    if options.no_repeat_ngram_size:
+        model = WithoutRepeats(model, options.no_repeat_ngram_size, ids.eos)
     history = search_loop(model, rule, len(source), options.beam, ids.eos, limit, source.device)
     hypotheses = history.hypotheses(rule.penalty, options.beam)
     if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):

@@ -64,7 +64,7 @@ def simple_beam_search(
         log_probs = torch.log_softmax(model(source.expand(len(rows), -1), rows)[:, -1], dim=-1)
         log_probs[:, ids.pad] = float("-inf")
         totals = (scores[:, None] + log_probs).flatten()  # [k·V]
-        scores, places = totals.topk(2 * beam)  # k at most of these are ends, so k can go on
+        scores, places = totals.topk(2 * beam)  # at most k of these 2k are ends: k can go on
         parents, tokens = places // log_probs.size(1), places % log_probs.size(1)
         rows = torch.cat([rows[parents], tokens[:, None]], dim=1)  # [2k, 1 + length]
         ended = tokens.eq(ids.eos)
@@ -73,5 +73,5 @@ def simple_beam_search(
                 best, best_score = row, float(score)
         rows, scores = rows[~ended][:beam], scores[~ended][:beam]
         if best_score > scores[0] / ((5 + limit) / 6) ** alpha:
-            break  # no live hypothesis can still become better
+            break  # log P only falls, and its divisor is greatest at the limit
     return (rows[0] if best_score == float("-inf") else best)[1:].tolist()
