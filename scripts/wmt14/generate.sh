@@ -6,7 +6,7 @@ pair=${PAIR:-en-de} size=${SIZE:-base} && src=${pair%-*} tgt=${pair#*-}
 data=data/wmt14_${pair/-/_} run=runs/wmt14_${pair/-/_}_$size
 averaged=$([ "$size" = big ] && echo 20 || echo 5)
 average=$run/checkpoints/checkpoint_average_last$averaged.pt out=$run/eval/test
-[ ! -e "$out.hyp" ] || { echo "generate.sh: skipped, $out.hyp exists" >&2 && exit; }
+[ ! -e "$out.hyp" ] || { echo "generate.sh: skipped, $out.hyp exists; remove it to redo" >&2 && exit; }
 [ -e "$average" ] || { echo "generate.sh: no $average; run average.sh" >&2 && exit 1; }
 flags=(
     --user-dir "$(vaswani plugin-dir)" --task vaswani_translation --source-lang "$src" --target-lang "$tgt"
@@ -16,7 +16,7 @@ flags=(
     --max-tokens 8000 --skip-invalid-size-inputs-valid-test --num-workers 0
 )
 mkdir -p "$run/eval" && exec 9>"$run/eval/.generate.sh.lock"
-flock -n 9 || { echo "generate.sh: another one is at work in $run/eval" >&2 && exit 1; }
+flock -n 9 || { echo "generate.sh: another one is running in $run/eval" >&2 && exit 1; }
 fairseq-generate "$data/data-bin" "${flags[@]}" "$@" >"$out.log.part"
 mv "$out.log.part" "$out.log"
 # H-NUMBER, score, tokens: in the order of the test set; then text, which sacreBLEU takes

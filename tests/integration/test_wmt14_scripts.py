@@ -257,7 +257,7 @@ def test_a_second_start_is_refused(place, name):
     with open(folder / f".{name}.sh.lock", "w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         done = place.run(name)
-    assert done.returncode == 1 and "another one is at work" in done.stderr
+    assert done.returncode == 1 and "another one is running" in done.stderr
     assert not place.calls.exists()
 
 
