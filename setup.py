@@ -1,7 +1,7 @@
 """Packages the model in torch, the plugin of fairseq, and the command ``vaswani``."""
 
-import re
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -11,30 +11,9 @@ from setuptools.command.build_py import build_py
 FAIRSEQ_NEEDS = ["bitarray", "cffi", "cython", "packaging", "regex", "sacrebleu", "scikit-learn"]
 FAIRSEQ_NEEDS += ["tqdm"]
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
 
-
-#: images and links of Markdown, whose text may contain brackets, and images of HTML
-LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"[^>]*>")
-
-
-def outside(text: str, folder: Path | None = None) -> str:
-    """A Markdown page as it is read outside of the repository: without links to files of it.
-
-    A link that leads nowhere there becomes its text; an image is left out.
-
-    Args:
-        text: the page
-        folder: where it will be; links to files that are there stay
-    """
-
-    def replacement(link: "re.Match[str]") -> str:
-        path = (link[3] or link[4]).partition("#")[0]
-        if re.match("https?:", path) or (folder and (folder / path).exists()):
-            return link[0]
-        is_image = link[1] or link[4]
-        return "" if is_image else link[2]
-
-    return LINK.sub(replacement, text)
+from vaswani.common.markdown import without_dead_links  # noqa: E402 (found by the line above)
 
 
 class BuildWithConfigs(build_py):
@@ -52,7 +31,7 @@ class BuildWithConfigs(build_py):
         for name in ("configs", "docs", "examples/demo_text"):
             shutil.copytree(ROOT / name, inside / name, dirs_exist_ok=True)
         for page in (inside / "docs").glob("*.md"):
-            text = outside(page.read_text(encoding="utf-8"), page.parent)
+            text = without_dead_links(page.read_text(encoding="utf-8"), page.parent)
             page.write_text(text, encoding="utf-8")
 
 
@@ -60,7 +39,7 @@ setup(
     name="vaswani-transformer",
     version="0.1.0",
     description="'Attention Is All You Need' as a plugin of fairseq",
-    long_description=outside((ROOT / "README.md").read_text(encoding="utf-8")),
+    long_description=without_dead_links((ROOT / "README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
     author="the vaswani-transformer authors",
     license="MIT",
@@ -98,13 +77,14 @@ setup(
     # fairseq is no requirement: the distributions fairseq and fairseq-fixed share a folder, and
     # installing one beside the other breaks both. One is installed first, without its requirements;
     # the extra "modern" has those of fairseq-fixed 0.12.3.1, "official" those of fairseq 0.12.2.
-    install_requires=[],
+    # What the paper's model and `vaswani check` need. Without upper bounds, so that pip keeps the
+    # versions that are there; 2.2 is the oldest torch that is tested.
+    install_requires=["torch>=2.2", "numpy", "safetensors"],
     extras_require={
         "modern": [
             "hydra-core==1.3.2",
             "omegaconf==2.3.0",
             "torch>=2.6,<2.16",
-            "numpy",
             *FAIRSEQ_NEEDS,
         ],
         "official": [
@@ -114,24 +94,26 @@ setup(
             "numpy<1.24",
             *FAIRSEQ_NEEDS,
         ],
-        # all that a packed model needs to translate; none of it is compiled when it is installed
+        # all that a packed model needs to translate, and Jinja2 for the page of its attention; none
+        # of it is compiled when it is installed
         "translate": [
-            "torch>=2.2",
-            "numpy",
-            "safetensors",
             "sacremoses",
             "subword-nmt",
             "sentencepiece",
+            "sentencex>=1",
             "tqdm",
+            "jinja2",
         ],
         "text": [
             "sacremoses",
             "subword-nmt",
             "sentencepiece",
+            "sentencex>=1",
             "sacrebleu>=2",
             "tqdm",
             "requests",
-            "safetensors",
+            "jinja2",
+            "pyyaml",
         ],
         "plots": ["matplotlib"],
         "notebook": ["matplotlib", "nbformat", "nbclient", "ipykernel"],

@@ -56,6 +56,7 @@ class Decoding:
         from transformer_plugin.checkpoints import load_checkpoint
         from vaswani.model_folder.convert import from_fairseq
         from vaswani_transformer.fast.linear import pack_weights
+        from vaswani_transformer.fast.malloc import keep_freed_memory
 
         state = load_checkpoint(Path(checkpoint))
         config = configuration(task, data)
@@ -69,6 +70,7 @@ class Decoding:
                 switch_cudnn_attention_off()
                 self.model.half()
         else:
+            keep_freed_memory()  # as fairseq-generate does
             self.model = our_model(state["cfg"]["model"], self.task, precision)
             self.model.load_state_dict(from_fairseq(state["model"]))
         self.model.eval().to(self.device)

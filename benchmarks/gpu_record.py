@@ -1,4 +1,4 @@
-"""The record of :mod:`benchmarks.gpu_check`, which is written again after each figure."""
+"""The record of a benchmark on a GPU, which is written again after each figure."""
 
 import json
 import time
@@ -32,6 +32,8 @@ class Section:
     """What was tried → why it failed."""
     measured: dict[str, Any] = field(default_factory=dict)
     """System → what its row was computed from."""
+    curves: dict[str, Any] = field(default_factory=dict)
+    """Training → its losses."""
 
 
 class Record:
@@ -40,11 +42,17 @@ class Record:
     Args:
         facts: the machine, versions and data
         path: of the record, without ``.json`` and ``.md``
+        title: what was measured
+        legend: what the columns are
     """
 
-    def __init__(self, facts: dict[str, Any], path: Path) -> None:
+    def __init__(
+        self, facts: dict[str, Any], path: Path, title: str = "gpu-check", legend: str = LEGEND
+    ) -> None:
         self.facts = facts
         self.path = path
+        self.title = title
+        self.legend = legend
         self.sections: dict[str, Section] = {}
         self.notes: list[str] = []
         self.started = time.monotonic()
@@ -99,12 +107,12 @@ class Record:
         name = facts["cpu"] if facts["device"] == "cpu" else ", ".join(facts["gpus"])
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         lines = [
-            f"# gpu-check on {name}",
+            f"# {self.title} on {name}",
             "",
             f"`{facts['command']}`, {facts['time']}, commit `{facts['commit']}`, {versions}.",
             f"{facts['seconds']} s. Data: {facts['data']}.",
             "",
-            LEGEND,
+            self.legend,
         ]
         for title, section in self.sections.items():
             lines += ["", f"## {title[0].upper()}{title[1:]}", ""]

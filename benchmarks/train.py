@@ -170,6 +170,9 @@ def make_trainer(arguments: list[str]) -> Any:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
+    from transformer_plugin.compat.scope import is_plugin_model
+    from vaswani_transformer.fast import malloc
+
     parser = options.get_training_parser()
     # else fairseq counts on all GPUs that it sees
     alone = ["--distributed-world-size", "1"]
@@ -178,6 +181,8 @@ def make_trainer(arguments: list[str]) -> Any:
     torch.manual_seed(config.common.seed)
     task = tasks.setup_task(config.task)
     model = task.build_model(config.model)
+    if is_plugin_model(type(model)):
+        malloc.keep_freed_memory()  # as fairseq-train does
     return Trainer(config, task, model, task.build_criterion(config.criterion))
 
 

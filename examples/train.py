@@ -5,14 +5,17 @@
     python examples/train.py --layers 6 --d-model 512 --d-ff 2048 --heads 8 --device cuda
     python examples/train.py --model mine.py:Mine   a variant (docs/extend.md)
 
-It needs torch and sacrebleu, and train_text.py beside it, which reads the text. After each update
-the parameters are, to the last bit, those of fairseq-train with this project's plugin, once the few
-lines in which fairseq differs from the paper are replaced: tests/parity/test_train.py lists them.
+It needs torch and sacrebleu, and train_text.py beside it, which reads the text. Losses are in bits
+per token. The training loss is smoothed and has dropout; the validation nll has neither.
 
 Shape letters: B sentences, S source, T target, V vocabulary.
+
+(For the curious: a test replaces eight pieces of this file, in which fairseq differs from the
+paper, and gets the parameters of fairseq-train bit for bit: tests/parity/test_train.py.)
 """
 
 import argparse
+import math
 import random
 import runpy
 import sys
@@ -33,8 +36,13 @@ from vaswani_transformer.schedule import learning_rate
 from vaswani_transformer.vocabulary import EOS, PAD
 
 CONFIG = base(layers=2, d_model=128, d_ff=512, heads=4)  # small; the paper's are 6, 512, 2048, 8
-SEED, UPDATES, WARMUP_STEPS, MAX_TOKENS, SMOOTHING = 1, 1800, 500, 1024, 0.1
-CHECKPOINT_EVERY, AVERAGED = 100, 5
+SEED = 1
+UPDATES = 1800
+WARMUP_STEPS = 500
+MAX_TOKENS = 1024  # of a batch, per side, padding included
+SMOOTHING = 0.1  # ε_ls
+CHECKPOINT_EVERY = 100
+AVERAGED = 5
 
 
 # ---- 5.1 Training data and batching --------------------------------------------------------------
@@ -97,7 +105,7 @@ def train(
     updates: int = UPDATES,
     warmup_steps: int = WARMUP_STEPS,
 ) -> Iterator[tuple[int, float]]:
-    """Train; after each update, give its number, from 1, and the loss per token in nats."""
+    """Train; after each update, give its number and the smoothed loss in bits per token."""
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     epochs = (batches(pairs, SEED + epoch) for epoch in count(1))
     for step, chosen in enumerate(islice(chain.from_iterable(epochs), updates), start=1):
@@ -109,19 +117,25 @@ def train(
         loss, _ = summed_losses(model, batch)
         (loss / tokens).backward()
         adam.step()
-        yield step, loss.item() / tokens
+        yield step, loss.item() / tokens / math.log(2)
 
 
 @torch.no_grad()
 def validate(model: Transformer, pairs: Sequence[Pair]) -> float:
-    """-log p per token in nats, without smoothing and dropout."""
+    """-log p per token (nll) in bits, without smoothing and dropout."""
     model.eval()
     total, tokens = 0.0, 0
     for chosen in batches(pairs, SEED):
         batch = collate(chosen)
         total += summed_losses(model, batch)[1].item()
         tokens += int(batch.target.ne(PAD).sum())
-    return total / tokens
+    return total / tokens / math.log(2)
+
+
+def least_smoothed_loss(classes: int) -> float:
+    """The smoothed loss of a perfect model, in bits: the entropy of the smoothed target (5.4)."""
+    other = SMOOTHING / (classes - 1)
+    return -(1 - SMOOTHING) * math.log2(1 - SMOOTHING) - SMOOTHING * math.log2(other)
 
 
 # ---- 6.1 Averaged checkpoints, beam search -------------------------------------------------------
@@ -191,12 +205,14 @@ def main() -> None:
     model.to(options.device)
     example = padded([corpus.valid[0][0]]).to(options.device)
     checkpoints: deque[dict[str, Tensor]] = deque(maxlen=AVERAGED)
+    least = least_smoothed_loss(len(vocabulary))
+    print(f"losses are in bits per token; no smoothed loss is below {least:.3f}", flush=True)
     for step, loss in train(model, corpus.train, options.updates, options.warmup_steps):
         if step % CHECKPOINT_EVERY == 0 or step == options.updates:
             valid = validate(model, corpus.valid)
             (sample,) = greedy_decode(model, example, max_len=30)
             print(
-                f"update {step:5,}  loss {loss:.3f}  validation {valid:.3f}  "
+                f"update {step:5,}  smoothed loss {loss:.3f}  validation nll {valid:.3f}  "
                 f"{joined(sample, vocabulary)}",
                 flush=True,
             )

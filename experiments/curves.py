@@ -6,8 +6,6 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from vaswani.common.errors import UserError
 from vaswani.experiment.training_progress import numbers
 
@@ -59,16 +57,6 @@ def read_log(path: Path) -> Log:
             f"{path} has no validation and epoch in fairseq's form: was it --log-format json?"
         )
     return Log(dict(sorted(curve.items())), statistics.mean(tokens))
-
-
-def loss_at(updates: float, curve: Curve) -> float | None:
-    """A curve's value after so many updates, interpolated between validations.
-
-    None before the first validation; after the last one, its value.
-    """
-    if updates < min(curve):
-        return None
-    return float(np.interp(updates, list(curve), list(curve.values())))
 
 
 def updates_to(target: float, curve: Curve) -> float | None:

@@ -28,11 +28,13 @@ from experiments.harness import CommandError, Experiment, Row, stem
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.find import find_config, is_run
+from vaswani.common.options import last_of_each
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics, trained_differently
 from vaswani.paper.runner import run_commands
+from vaswani_transformer.schedule import learning_rate
 
 #: in a run's statistics: bits per token, without label smoothing
 VALIDATION = "valid_nll_loss"
@@ -105,7 +107,7 @@ class Training(NamedTuple):
     @property
     def command(self) -> list[str]:
         """The command that trains it."""
-        return ["train", self.base, *self.change, f"run={self.run}"]
+        return ["train", self.base, *last_of_each(self.change), f"run={self.run}"]
 
     @property
     def config(self) -> Any:
@@ -279,13 +281,18 @@ class FairseqExperiment(Experiment):
         return scored
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """The short trainings that chose its learning rate, with the lowest perplexity of each."""
+        """Its peak rate, and the short trainings that chose it, each with its lowest perplexity."""
+        plan = self.plans[row.name]
         rates = []
-        for rate, short in rate_trainings(self.plans[row.name]).items():
+        for rate, short in rate_trainings(plan).items():
             if short.done:
                 perplexity = 2 ** lowest_loss(short.run)
                 rates.append({"run": str(short.run), "rate": rate, "perplexity": perplexity})
-        return {"rates": rates} if rates else {}
+        described: dict[str, Any] = {"rates": rates} if rates else {}
+        trainings = list(seed_trainings(plan).values())
+        if trainings:
+            described["rate"] = peak_rate(trainings[0].config)
+        return described
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, scores and translations."""
@@ -338,3 +345,22 @@ def result(run: Path) -> Result:
         updates=finished["num_updates"],
         seconds=finished["seconds"],
     )
+
+
+def rate_text(row: dict[str, Any]) -> str:
+    """The peak learning rate of a record's row, as tables print it."""
+    return f"{row['rate']:.3g}" if "rate" in row else "–"
+
+
+def peak_rate(config: Any) -> float:
+    """The learning rate at the end of the warm-up: by equation 3 or, with another schedule, given.
+
+    Args:
+        config: of a training, complete
+    """
+    schedule = config.lr_scheduler
+    if schedule._name != "vaswani_inverse_sqrt":
+        return float(config.optimization.lr[0])
+    width = schedule.d_model or config.model.encoder_embed_dim
+    warm_up = schedule.warmup_updates
+    return learning_rate(warm_up, width, warm_up, schedule.lr_factor)

@@ -104,6 +104,14 @@ class Experiment(ABC):
             earlier: the folder of the record that has some of its runs
         """
 
+    def derive(self, record: Record, folder: Path) -> None:  # noqa: B027
+        """Add to a record what follows from its files, each time its page is made.
+
+        Args:
+            record: is changed
+            folder: the record's
+        """
+
     def files(self, run: Path) -> dict[str, Path]:
         """What a record keeps of a run: name → file."""
         return {f"{run.name}.jsonl.gz": run / STATISTICS}

@@ -16,11 +16,14 @@ from benchmarks.machine import machine
 from benchmarks.run import record_name
 from experiments.tables import joined
 from vaswani.common.artifact import same_file
+from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 
 if TYPE_CHECKING:
     from experiments.harness import Experiment
 
+EXPERIMENTS = Path(__file__).parent
+"""The folder of the experiments; a run of another record names that record below it."""
 Record = dict[str, Any]
 """With ``machine``, ``table``, ``expected`` and ``rows``: a row's name → its ``runs`` and more."""
 ORIGIN = ("cpu", "gpus", "commit")
@@ -71,18 +74,26 @@ def write_record(
     for row in record["rows"].values():
         for entry in [*row["runs"], *row.get("rates", [])]:
             run = Path(entry["run"])
-            if run.is_dir():
+            borrowed_from = entry.get("record")
+            if run.is_dir() and not borrowed_from:
                 for kept_name, path in experiment.files(run).items():
                     keep(path, folder / kept_name)
-            elif earlier:
-                for path in earlier.glob(f"{run.name}.*"):
+                continue
+            other_record = EXPERIMENTS / borrowed_from if borrowed_from else earlier
+            if other_record:
+                for path in other_record.glob(f"{run.name}.*"):
                     if not same_file(path, folder / path.name):
                         shutil.copy(path, folder / path.name)
-    with atomic_write(folder / RECORD_FILE) as stream:
-        json.dump(record, stream, indent=1)
+    write_figures(record, folder)
     experiment.draw(record, folder)
     write_page(experiment, folder)
     return folder
+
+
+def write_figures(record: Record, folder: Path) -> None:
+    """Write ``record.json``."""
+    with atomic_write(folder / RECORD_FILE) as stream:
+        json.dump(record, stream, indent=1)
 
 
 def keep(path: Path, target: Path) -> None:
@@ -92,7 +103,18 @@ def keep(path: Path, target: Path) -> None:
 
 
 def write_page(experiment: "Experiment", folder: Path) -> None:
-    """Make a record's page from its figures."""
+    """Make a record's page from its figures, after what follows from its files.
+
+    Raises:
+        UserError: there is no record.
+    """
+    record = read_record(folder)
+    if not record:
+        raise UserError(f"{folder} has no {RECORD_FILE}: give the folder of a record")
+    before = json.dumps(record)
+    experiment.derive(record, folder)
+    if json.dumps(record) != before:
+        write_figures(record, folder)
     with atomic_write(folder / PAGE) as stream:
         stream.write(page(experiment, folder))
 

@@ -2,11 +2,13 @@
 
 Beside what ``vaswani score`` reports stand
 
+- the peak learning rate of each row;
 - operations counted, and the processor's minutes for the same passes (costs.py), of all rows on the
-  machine that made the record;
-- the validation loss at the end, and when the row that costs least had ended;
+  machine that made the record. Rows are compared at equal updates: minutes of one row differ by a
+  fifth between measurements on one machine;
 - on the demo's text, sentences exactly right and numbers right;
-- each row minus the first: the mean difference of the same seeds, with its interval;
+- each row minus the first, by the rule of intervals.py, and how far the difference in BLEU would
+  move with other test sentences, too (sentences.py);
 - each seed with its 95 % interval, and p of its difference from the first row's of the same seed:
   two-sided, by sacreBLEU's approximate randomisation on the sentences of the test.
 """
@@ -18,18 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from experiments.costs import costs_of, passes_of
-from experiments.curves import loss_at, read_log
+from experiments.curves import read_log
 from experiments.demo_measures import number_rows, numbers_right, share
-from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, result
+from experiments.fairseq_runs import (
+    FairseqExperiment,
+    FairseqRow,
+    config_of,
+    rate_text,
+    result,
+)
 from experiments.harness import Row
-from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval
+from experiments.intervals import Difference, Values, differences, mean_text, rule
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
+from experiments.sentences import bleu_of, keep_counts, read_counts, widths_over_both
 from experiments.tables import Table
 from vaswani.common.files import read_json
 from vaswani.common.find import DEMO_TEXT, find_config
 from vaswani.data.text import read_lines
-from vaswani.experiment.run_record import STATISTICS
 from vaswani.scoring import report
 from vaswani.scoring.score_input import ScoreInput, input_of_run, read_aligned
 
@@ -37,6 +45,8 @@ PARAMETERS = ("parameters", "parameters outside embeddings")
 """Of a row of a record; earlier records lack the first."""
 METRICS = ("bleu", "chrf")
 SIGNIFICANCE = "two-sided, approximate randomisation"
+OVER_BOTH = "bleu_width_over_seeds_and_sentences"
+"""Of a row: half the 95 % interval of its BLEU minus the first row's."""
 
 
 class SystemsExperiment(FairseqExperiment):
@@ -53,12 +63,15 @@ class SystemsExperiment(FairseqExperiment):
     def complete(self, record: Record, earlier: Path | None) -> None:
         """Costs of all rows, also of those trained elsewhere; intervals and p of differences."""
         add_costs(record, self.plans)
-        add_bits_at_equal_time(record, earlier)
         record["significance"] = SIGNIFICANCE
         compared = comparisons(record, earlier)
         for row in record["rows"].values():
             for run in row["runs"]:
                 run |= compared.get(run["run"], {})
+
+    def derive(self, record: Record, folder: Path) -> None:
+        """Add to each row the width of its difference in BLEU over seeds and test sentences."""
+        add_widths_over_both(record, folder)
 
     def tables(self, record: Record) -> list[Table]:
         """The rows, and each seed."""
@@ -87,28 +100,42 @@ def add_costs(record: Record, plans: dict[str, FairseqRow]) -> None:
             run["batches_per_update"] = cost.batches
 
 
-def add_bits_at_equal_time(record: Record, earlier: Path | None) -> None:
-    """Add to each run its validation loss when the row that costs least had ended.
+def add_widths_over_both(record: Record, folder: Path) -> None:
+    """Add to rows whose translations are counted how far other seeds and sentences move them.
 
-    It is interpolated between validations, None if there was none by then.
+    Args:
+        record: is changed; may have some of the rows of the one in ``folder``
+        folder: of the record, which gets the counts if references are here
     """
-    rows = record["rows"].values()
-    budget = min(mean_of(row, "processor_seconds") for row in rows)
-    record["equal_seconds"] = budget
-    for run in [run for row in rows for run in row["runs"]]:
-        folder = Path(run["run"])
-        log = folder / STATISTICS
-        if earlier and not log.is_file():
-            log = earlier / f"{folder.name}.jsonl.gz"
-        updates = budget / run["processor_seconds"] * run["updates"]
-        run["bits_at_equal_time"] = loss_at(updates, read_log(log).curve)
+    rows = record["rows"]
+    runs = [run for row in rows.values() for run in row["runs"]]
+    counts_by_run = counts_of_runs(folder, runs)
+    if len(counts_by_run) < len(runs):
+        keep_counts(folder, [Path(run["run"]).name for run in runs])
+        counts_by_run = counts_of_runs(folder, runs)
+    values: Values = {}
+    counts = {}
+    for name, row in rows.items():
+        row.pop(OVER_BOTH, None)
+        if all(run["run"] in counts_by_run for run in row["runs"]):
+            values[name] = by_seed(row, "bleu")
+            for run in row["runs"]:
+                counts[name, seed_of(run)] = counts_by_run[run["run"]]
+    reference = next(iter(rows))
+    if reference in values:
+        for name, width in widths_over_both(values, counts, reference).items():
+            rows[name][OVER_BOTH] = round(width, 3)
 
 
-def bits_at_equal_time(row: dict[str, Any]) -> str:
-    """The mean over the seeds; a dash if one was not validated by then."""
-    if None in by_seed(row, "bits_at_equal_time").values():
-        return "–"
-    return f"{mean_of(row, 'bits_at_equal_time'):.2f}"
+def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run → its counts of sentences, of the runs whose BLEU they give."""
+    kept = read_counts(folder)
+    counts = {}
+    for run in runs:
+        of_run = kept.get(Path(run["run"]).name)
+        if of_run is not None and abs(float(bleu_of(of_run.sum(0))) - run["bleu"]) < 0.01:
+            counts[run["run"]] = of_run
+    return counts
 
 
 def mean_of(row: dict[str, Any], key: str) -> float:
@@ -198,9 +225,14 @@ def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreIn
 # ---- tables ------------------------------------------------------------------------------------
 
 
+def seed_of(run: dict[str, Any]) -> int:
+    """A run's seed."""
+    return int(run["run"].rpartition("_seed")[2])
+
+
 def by_seed(row: dict[str, Any], key: str) -> dict[int, float]:
     """A figure of each run of a row, by its seed."""
-    return {int(run["run"].rpartition("_seed")[2]): run[key] for run in row["runs"]}
+    return {seed_of(run): run[key] for run in row["runs"]}
 
 
 def bits_of(row: dict[str, Any]) -> dict[int, float]:
@@ -208,23 +240,39 @@ def bits_of(row: dict[str, Any]) -> dict[int, float]:
     return {seed: log2(perplexity) for seed, perplexity in by_seed(row, "perplexity").items()}
 
 
-def minus_first(record: Record, name: str, key: str) -> str:
-    """A row's figure minus the first row's, over the seeds that both have.
+def values_of(record: Record, key: str) -> Values:
+    """A figure by row and seed; ``bits`` is the lowest validation loss."""
+    rows = record["rows"].items()
+    return {name: bits_of(row) if key == "bits" else by_seed(row, key) for name, row in rows}
 
-    With its interval from three seeds on: that of two may be narrow by chance.
+
+def minus_first(record: Record, key: str, reference: str = "") -> dict[str, Difference]:
+    """Each row's figure minus the reference's, by the rule of intervals.py.
+
+    Args:
+        key: see :func:`values_of`
+        reference: a row; the first if none is given
     """
-    rows = record["rows"]
-    first = next(iter(rows))
-    if name == first:
-        return "–"
-    values = by_seed(rows[name], key)
-    reference = by_seed(rows[first], key)
-    difference = paired_interval(values, reference)
-    if difference is None:
-        return "–"
-    if len(values.keys() & reference.keys()) < SEEDS_OF_AN_INTERVAL:
-        return f"{difference.value:+.2f}"
-    return difference.text()
+    values = values_of(record, key)
+    return differences(values, reference or next(iter(values)))
+
+
+def rule_of(record: Record, reference: str = "") -> str:
+    """What a table of the record says of its intervals, and of its rates if they differ."""
+    text = rule(values_of(record, "bits"), reference or next(iter(record["rows"])))
+    if len({rate_text(row) for row in record["rows"].values()}) > 1:
+        text += " Rates differ: what two rows differ by may be due to them."
+    return text
+
+
+def difference_text(difference: Difference | None, form: str = "+.2f") -> str:
+    """A difference with its interval and p; a dash for the reference."""
+    return difference.text(form) if difference else "–"
+
+
+def over_both(row: dict[str, Any]) -> str:
+    """``± 1.25``, over seeds and test sentences; a dash where no translations are counted."""
+    return f"± {row[OVER_BOTH]:.2f}" if OVER_BOTH in row else "–"
 
 
 def systems_table(record: Record) -> Table:
@@ -234,31 +282,44 @@ def systems_table(record: Record) -> Table:
     runs = [run for row in rows.values() for run in row["runs"]]
     accuracies = ["exactly_right", "numbers_right"] if "numbers_right" in runs[0] else []
     counts = [key for key in PARAMETERS if all(key in row for row in rows.values())]
-    columns = ["system", *counts, "seeds", "BLEU", f"minus {first}", "chrF", f"minus {first}"]
+    minus = {key: minus_first(record, key) for key in (*METRICS, "bits")}
+    columns = ["system", "rate", *counts, "seeds", "BLEU", f"minus {first}"]
+    columns += ["± over seeds and sentences", "chrF", f"minus {first}"]
     columns += [f"{key.replace('_', ' ')}, %" for key in accuracies]
-    columns += ["validation, bits"]
-    if "equal_seconds" in record:
-        columns += [f"after {record['equal_seconds'] / 60:.0f} CPU minutes"]
-    columns += ["operations counted", "CPU minutes"]
+    columns += ["validation, bits", f"minus {first}", "operations counted", "CPU minutes"]
     lines = []
     for name, row in rows.items():
-        cells = [name, *(f"{row[key]:,}" for key in counts), str(len(row["runs"]))]
+        cells = [name, rate_text(row), *(f"{row[key]:,}" for key in counts), str(len(row["runs"]))]
         for key in METRICS:
             cells.append(mean_text(list(by_seed(row, key).values())))
-            cells.append(minus_first(record, name, key))
+            cells.append(difference_text(minus[key].get(name)))
+            if key == "bleu":
+                cells.append(over_both(row))
         for key in accuracies:
             cells.append(mean_text(list(by_seed(row, key).values()), ".1f"))
-        cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
-        if "equal_seconds" in record:
-            cells.append(bits_at_equal_time(row))
+        cells.append(f"{statistics.mean(bits_of(row).values()):.3f}")
+        cells.append(difference_text(minus["bits"].get(name), "+.3f"))
         cells.append(f"{mean_of(row, 'operations'):.1e}")
         cells.append(f"{mean_of(row, 'processor_seconds') / 60:.1f}")
         lines.append(cells)
     note = (
-        "Differences: means of the same seeds, with 95 % intervals (Student's t). CPU minutes: of "
-        "the forward and backward passes."
+        f"{rule_of(record)} {both_note(record)} Rate: the peak learning rate. CPU minutes: of the "
+        "forward and backward passes, measured once, on the machine that made the record."
     )
     return Table(columns, lines, note)
+
+
+def both_note(record: Record) -> str:
+    """What a table says of test sentences."""
+    if any(OVER_BOTH in row for row in record["rows"].values()):
+        return (
+            "Over seeds and sentences: the 95 % interval of BLEU by a bootstrap over both; p is of "
+            "the seeds alone, on the sentences of this test."
+        )
+    return (
+        "Over test sentences the differences have no interval: the record has no translations, or "
+        "their references were not at hand."
+    )
 
 
 def seed_tables(record: Record) -> list[Table]:

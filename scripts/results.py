@@ -20,17 +20,23 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from experiments.intervals import SEEDS_OF_AN_INTERVAL, mean_text, paired_interval  # noqa: E402
+from experiments.fairseq_runs import rate_text  # noqa: E402
+from experiments.intervals import mean_text  # noqa: E402
 from experiments.neighbours.experiment import neighbours_table  # noqa: E402
 from experiments.parsing.experiment import all_parsers  # noqa: E402
+from experiments.rates.experiment import best_table  # noqa: E402
 from experiments.recall.experiment import accuracy_table  # noqa: E402
+from experiments.records import read_record  # noqa: E402
 from experiments.since2017.experiment import verdict_table  # noqa: E402
 from experiments.system_tables import (  # noqa: E402
-    bits_at_equal_time,
     bits_of,
+    both_note,
     by_seed,
+    difference_text,
     mean_of,
     minus_first,
+    over_both,
+    rule_of,
 )
 from experiments.table3.experiment import contrast_table  # noqa: E402
 from experiments.tables import Table, put  # noqa: E402
@@ -79,6 +85,7 @@ PAGES = {
         "equal updates",
         "everyday",
         "since 2017",
+        "rates",
         "neighbours",
         "table 3, Multi30k",
         "parsing",
@@ -155,68 +162,109 @@ def small() -> str:
     return markdown(["ours, small", "BLEU", "command", "log"], rows)
 
 
-def difference_from_ours(rows: dict[str, Any], name: str) -> str:
-    """A row's mean BLEU, and its difference from ours, of the same seeds, in brackets.
-
-    Its interval, too, from three seeds on.
-    """
-    if name not in rows:
-        return "–"
-    bleu = by_seed(rows[name], "bleu")
-    mean = f"{statistics.mean(bleu.values()):.1f}"
-    if name == "ours":
-        return mean
-    difference = paired_interval(bleu, by_seed(rows["ours"], "bleu"))
-    assert difference
-    seeds = len(bleu.keys() & by_seed(rows["ours"], "bleu").keys())
-    if seeds >= SEEDS_OF_AN_INTERVAL:
-        return f"{mean} ({difference.text('+.1f')})"
-    return f"{mean} ({difference.value:+.1f}; {seeds} {'seeds' if seeds > 1 else 'seed'})"
-
-
 def systems() -> str:
-    """Table 2's systems on three small texts."""
-    texts = [record(name)["rows"] for name in ("captions", "demo", "everyday")]
+    """Table 2's systems on three small texts; each text is a table of its own to the rule."""
+    texts = [record(name) for name in ("captions", "demo", "everyday")]
     columns = [
-        "BLEU (minus ours)",
+        "BLEU (rate): minus ours",
         "29,000 captions, 4,000 updates",
         "20,000 phrases, 1,200 updates",
         "204,608 everyday pairs, 2,500 updates",
     ]
-    texts[0]["fconv"] = texts[0].pop("fairseq's fconv")
-    names = [*texts[1], "fconv, wide"]
-    rows = [[name, *(difference_from_ours(text, name) for text in texts)] for name in names]
-    return markdown(columns, rows)
+    texts[0]["rows"]["fconv"] = texts[0]["rows"].pop("fairseq's fconv")
+    names = [*texts[1]["rows"], "fconv, wide"]
+    rows = [[name, *(cell_of_systems(text, name) for text in texts)] for name in names]
+    degrees = [next(iter(minus_first(text, "bleu").values())).degrees for text in texts]
+    note = (
+        "Minus ours: of the same seeds, with 95 % intervals (Student's t; two-way layout, row and "
+        "seed; variance pooled over the rows of each record, "
+        f"{', '.join(map(str, degrees))} degrees of freedom). p: two-sided t test, corrected by "
+        "Holm's method for the rows of each record. Fewer than three seeds are named."
+    )
+    return "\n".join(Table(columns, rows, note).lines())
+
+
+def cell_of_systems(text: dict[str, Any], name: str) -> str:
+    """A row's mean BLEU, its rate, and its difference from ours."""
+    if name not in text["rows"]:
+        return "–"
+    row = text["rows"][name]
+    mean = f"{statistics.mean(by_seed(row, 'bleu').values()):.1f} ({rate_text(row)})"
+    seeds = {1: "; 1 seed", 2: "; 2 seeds"}.get(len(row["runs"]), "")
+    difference = minus_first(text, "bleu").get(name)
+    return f"{mean}: {difference.text('+.1f')}{seeds}" if difference else f"{mean}{seeds}"
 
 
 def equal_updates() -> str:
     """Ours and fairseq's Transformer."""
     whole = record("equal updates")
-    columns = ["system", "BLEU", "chrF", "minus ours, BLEU", "validation, bits", "CPU minutes"]
-    rows = []
-    for name, row in whole["rows"].items():
-        scores = [mean_text(list(by_seed(row, key).values())) for key in ("bleu", "chrf")]
-        bits = f"{statistics.mean(bits_of(row).values()):.3f}"
-        minutes = f"{mean_of(row, 'processor_seconds') / 60:.1f}"
-        rows.append([name, *scores, minus_first(whole, name, "bleu"), bits, minutes])
-    return markdown(columns, rows)
+    columns = ["system", "rate", "BLEU", "minus ours", "chrF", "minus ours"]
+    columns += ["validation, bits", "minus ours"]
+    return (
+        f"{comparison(whole, list(whole['rows']), columns, outside=False)}\n\n{time_line([whole])}"
+    )
 
 
 def everyday() -> str:
-    """Systems on everyday sentences, at equal updates and at equal time."""
+    """Systems on everyday sentences, at equal updates."""
+    columns = ["system", "rate", OUTSIDE, "BLEU", "minus ours", "± over seeds and sentences"]
+    columns += ["chrF", "minus ours", "validation, bits", "minus ours"]
     whole = record("everyday")
-    columns = ["system", OUTSIDE, "BLEU", "minus ours", "validation, bits"]
-    columns += [f"after {whole['equal_seconds'] / 60:.0f} CPU minutes", "CPU minutes"]
+    table = comparison(whole, list(EVERYDAY), columns, outside=True)
+    return f"{table}\n\n{time_line([whole])}"
+
+
+def since_2017() -> str:
+    """Later changes, at equal updates; the time of both records that have measured it."""
+    whole = record("since 2017")
+    table = lines_of(verdict_table(whole, SINCE_2017))
+    return f"{table}\n\n{time_line([record('since 2017, on a CPU'), whole])}"
+
+
+def rates() -> str:
+    """Each model at its own best rate, by the newest record, if there is one."""
+    folders = sorted((ROOT / "experiments" / "rates" / "records").glob("*"))
+    if not folders:
+        return "No record yet."
+    page = (folders[-1] / "page.md").relative_to(ROOT)
+    return f"{lines_of(best_table(read_record(folders[-1])))}\n\n[All cells](../{page})."
+
+
+def time_line(records: list[dict[str, Any]]) -> str:
+    """What the passes of each row cost, in one sentence: a figure for each record's measurement."""
+    measured: dict[str, list[str]] = {}
+    for whole in records:
+        for name, row in whole["rows"].items():
+            minutes = mean_of(row, "processor_seconds") / 60
+            measured.setdefault(name, []).append(f"{minutes:.1f}")
+    each = "; ".join(f"{name} {', '.join(figures)}" for name, figures in measured.items())
+    return (
+        f"Time, CPU minutes of the forward and backward passes, a figure per measurement: {each}."
+    )
+
+
+def comparison(whole: dict[str, Any], names: list[str], columns: list[str], outside: bool) -> str:
+    """Some rows of a record, each minus the first.
+
+    Args:
+        outside: with parameters outside embeddings, and intervals over test sentences, too
+    """
+    minus = {key: minus_first(whole, key) for key in ("bleu", "chrf", "bits")}
     rows = []
-    for system in EVERYDAY:
-        row = whole["rows"][system]
-        bleu = mean_text(list(by_seed(row, "bleu").values()))
-        cells = [system, f"{row[OUTSIDE]:,}", bleu, minus_first(whole, system, "bleu")]
-        cells.append(f"{statistics.mean(bits_of(row).values()):.2f}")
-        cells.append(bits_at_equal_time(row))
-        cells.append(f"{mean_of(row, 'processor_seconds') / 60:.0f}")
+    for name in names:
+        row = whole["rows"][name]
+        cells = [name, rate_text(row)]
+        if outside:
+            cells.append(f"{row[OUTSIDE]:,}")
+        for key in ("bleu", "chrf"):
+            cells.append(mean_text(list(by_seed(row, key).values())))
+            cells.append(difference_text(minus[key].get(name)))
+            if outside and key == "bleu":
+                cells.append(over_both(row))
+        cells.append(f"{statistics.mean(bits_of(row).values()):.3f}")
+        cells.append(difference_text(minus["bits"].get(name), "+.3f"))
         rows.append(cells)
-    return markdown(columns, rows)
+    return "\n".join(Table(columns, rows, f"{rule_of(whole)} {both_note(whole)}").lines())
 
 
 def parsing() -> str:
@@ -245,7 +293,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "systems": systems,
     "equal updates": equal_updates,
     "everyday": everyday,
-    "since 2017": lambda: lines_of(verdict_table(record("since 2017"), SINCE_2017)),
+    "since 2017": since_2017,
+    "rates": rates,
     "neighbours": lambda: lines_of(neighbours_table(record("neighbours"), list(NEIGHBOURS))),
     "table 3, Multi30k": lambda: lines_of(contrast_table(record("table 3, Multi30k"))),
     "parsing": parsing,

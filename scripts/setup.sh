@@ -174,7 +174,7 @@ install_stack() {
     if [ "$STACK" = official ]; then
         pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
     fi
-    say "1/3 torch and numpy (where pip finds no CPU build, torch is a download of about 2.5 GB)"
+    say "1/3 torch and numpy (for CUDA torch takes 5.5 GB; README, Install: how to get its build for CPUs)"
     pip_install torch torch numpy wheel setuptools cython
     if [ "$STACK" = official ]; then
         # If it sees torch, its setup needs sources that were never published: build it in isolation.
@@ -183,14 +183,15 @@ install_stack() {
         # In isolation, it would download a second torch to build against.
         install_fairseq "about two minutes" fairseq-fixed --no-build-isolation fairseq-fixed
     fi
-    say "3/3 the plugin and its tools"
+    say "3/3 the plugin and its tools (pip reports that fairseq requires torchaudio, as an error:" \
+        "ignore it, only fairseq's speech models import torchaudio)"
     pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,export,dev]"
 }
 
 # Whether the stack imports, compiled parts included: a kill in the middle of pip may have broken it.
 works() {
     "$VENV/bin/python" -W ignore -c '
-import matplotlib, num2words, pytest, requests, sacrebleu, sacremoses, sentencepiece, subword_nmt, torch
+import matplotlib, num2words, pytest, requests, sacrebleu, sacremoses, sentencepiece, sentencex, subword_nmt, torch
 import fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast, fairseq.tasks' >>"$LOG" 2>&1
 }
 

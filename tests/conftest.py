@@ -1,6 +1,7 @@
 """Fixtures that many tests share: a little data, a run on it, its model, the command."""
 
 import gc
+import importlib.util
 import os
 import random
 import shutil
@@ -28,7 +29,12 @@ SYMBOLS = "0123456789"
 
 @pytest.fixture(autouse=True)
 def _no_curves(monkeypatch) -> None:
-    """A curve takes as long to draw as the tests' models to train."""
+    """A curve takes as long to draw as the tests' models to train.
+
+    The module needs fairseq. Without it nothing is trained: tests/plain runs with PyTorch alone.
+    """
+    if importlib.util.find_spec("fairseq") is None:
+        return
     monkeypatch.setattr("vaswani.experiment.training_progress.draw_curve", lambda log, title: None)
 
 

@@ -16,6 +16,7 @@ FILES: dict[str, str] = dict(
 VARIANTS = {
     "gelu": "GeluTransformer",
     "rotary": "RotaryTransformer",
+    "alibi": "AlibiTransformer",
     "pre_norm": "PreNormTransformer",
 }
 """By the name of its file, without the ending."""

@@ -1,6 +1,15 @@
-"""Text files for the tests."""
+"""Files for the tests."""
 
 from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+#: a mark for tests that read the records of benchmarks and experiments
+needs_records = pytest.mark.skipif(
+    not (ROOT / "benchmarks" / "results").is_dir(),
+    reason="a source distribution has no records: they are NOT tested",
+)
 
 
 def write(path: Path, *lines: str) -> Path:

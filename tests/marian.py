@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.nn.functional import layer_norm, softmax
+from torch.nn.functional import gelu, layer_norm, silu, softmax
 
+ACTIVATIONS = {"relu": torch.relu, "gelu": gelu, "swish": silu}
 EPSILON = 1e-5  # cannot be set
 
 
@@ -64,8 +65,8 @@ class Marian:
         return self.linear(f"{name}.out_proj", heads_together)
 
     def feed_forward(self, name: str, x: Tensor) -> Tensor:
-        assert self.config["activation_function"] == "relu"
-        x = x + self.linear(f"{name}.fc2", self.linear(f"{name}.fc1", x).relu())
+        activation = ACTIVATIONS[self.config["activation_function"]]
+        x = x + self.linear(f"{name}.fc2", activation(self.linear(f"{name}.fc1", x)))
         return self.norm(f"{name}.final_layer_norm", x)
 
     def logits(self, source: Tensor, previous: Tensor) -> Tensor:

@@ -20,6 +20,17 @@ def dictionary(size: int = 24) -> Dictionary:
     return words
 
 
+def dictionary_from_padding(size: int = 24) -> Dictionary:
+    """As :func:`dictionary`, with padding as type 0, the end of a sentence 1 and unknown words 2.
+
+    The first symbol, which nothing uses, is the padding.
+    """
+    words = Dictionary(bos="<pad>")
+    for number in range(size - len(words)):
+        words.add_symbol(f"w{number}")
+    return words
+
+
 def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
     """What a model needs from a fairseq task: two dictionaries and a configuration."""
     source = source or dictionary()

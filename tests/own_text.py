@@ -2,7 +2,7 @@
 
 import contextlib
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
@@ -10,6 +10,21 @@ LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
 HERE = ["prepare", *OWN, "--out", "data/own"]
 STAGES = ["text", "tok", "codes", "bpe", "data-bin"]
+
+
+def here(*more: str) -> list[str]:
+    """``HERE`` with further options, which replace those that it has."""
+    return ["prepare", *changed(HERE[1:], more)]
+
+
+def changed(options: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Options, each with a value, and further ones, which replace those of the same name."""
+    replaced = {word.partition("=")[0] for word in more}
+    words = []
+    for flag, value in zip(options[::2], options[1::2], strict=True):
+        if flag not in replaced:
+            words += [flag, value]
+    return [*words, *more]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

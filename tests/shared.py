@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_A_SIDE = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
@@ -39,6 +38,8 @@ def experiment() -> dict[str, Any]:
 
     With these first weights it says words, and not only the end of the sentence.
     """
+    import yaml  # not above: tests/plain has PyTorch alone
+
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
     table["task"]["data"] = "data/digits/data-bin"
     table["model"] = {"_name": "vaswani_transformer_tiny", "init": "t2t", **SIZES}
@@ -50,6 +51,8 @@ def experiment() -> dict[str, Any]:
 
 def write_workplace(folder: Path, text: Path, data_bin: Path) -> None:
     """``configs/small.yaml``, and its data as ``vaswani prepare`` leaves them."""
+    import yaml
+
     data = folder / "data" / "digits"
     shutil.copytree(data_bin, data / "data-bin")
     for name in ("text", "tok"):

@@ -41,6 +41,9 @@ _first: dict[str, DictConfig] = {}  # one per combination of CHOICES; see config
 SEARCH = ["--beam", "4", "--max-len-b", "20"]
 """fairseq's limit is 200, which hardly trained models reach with every sentence."""
 
+EVERY = ["--required-batch-size-multiple", "1"]
+"""Without this fairseq-fixed leaves out the last sentences, except with our task."""
+
 ON_CPU = ["--user-dir", PLUGIN, "--cpu", "--num-workers", "0", "--no-progress-bar"]
 
 
@@ -103,7 +106,7 @@ def generate(data: Path, path: str, *extra: str) -> list[str]:
     from fairseq import options
     from fairseq_cli import generate as command
 
-    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *extra]
+    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *EVERY, *extra]
     args = options.parse_args_and_arch(options.get_generation_parser(), input_args=arguments)
     return printed_by(command.main, configuration(args))
 
@@ -113,7 +116,7 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
     from fairseq import options
     from fairseq_cli import interactive as command
 
-    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *extra]
+    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *EVERY, *extra]
     parser = options.get_interactive_generation_parser()
     args = options.parse_args_and_arch(parser, input_args=arguments)
     before, sys.stdin = sys.stdin, io.StringIO(text)

@@ -40,6 +40,8 @@ OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # how its format b
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
 NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
 ADVICE = "copy it again, or use another checkpoint"
+TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
+"""The names that fairseq-train gives its checkpoints; averages have others."""
 
 
 class CheckpointError(PluginError):
@@ -220,6 +222,11 @@ def load_checkpoint(
             return read_checkpoint(stream, str(path), mapped, checksums)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
+
+
+def trained_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints that fairseq-train left in a folder, in order of their names."""
+    return [path for path in sorted(folder.glob("*.pt")) if TRAINED.fullmatch(path.name)]
 
 
 def checkpoint_metadata(path: str | Path) -> dict[str, Any]:

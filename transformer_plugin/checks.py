@@ -2,7 +2,10 @@
 
 import ast
 import math
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from vaswani_transformer.config import check_sizes
 
@@ -14,9 +17,6 @@ from .config import (
     VaswaniTranslationConfig,
     flag,
 )
-
-#: of the encoder and of the decoder
-SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 
 
 def check_number(
@@ -53,14 +53,16 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     """Raise ConfigError, naming the option, if the model's options cannot work together."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         check_number(flag(name), getattr(cfg, name), least=0, below=1)
-    sizes = [f"{side}_{size}" for side in ("encoder", "decoder") for size in SIZES]
-    for name in (*sizes, "head_key_dim", "head_value_dim"):
-        check_number(flag(name), getattr(cfg, name), least=1)
     check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
     try:
         check_sizes(cfg, flag)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if cfg.checkpoint_activations and cfg.compile:
+        raise ConfigError(
+            "--checkpoint-activations and --compile exclude each other: a compiled layer chooses "
+            "itself what it keeps"
+        )
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
             raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")
@@ -106,6 +108,39 @@ def check_task_config(cfg: VaswaniTranslationConfig) -> None:
         check_number(flag(name), getattr(cfg, name), least=0)
 
 
+def check_best_metric(checkpoint: Any, task: Any) -> None:
+    """Raise ConfigError if the best checkpoint is to be the one with the lowest BLEU, or with one
+    that is not computed, at which fairseq fails in the first validation.
+
+    Args:
+        checkpoint: fairseq's section of this name
+        task: the section of a translation task
+    """
+    metric = checkpoint.best_checkpoint_metric
+    if "bleu" not in metric:
+        return
+    where = "--best-checkpoint-metric (checkpoint.best_checkpoint_metric)"
+    name = "bleu" if getattr(task, "eval_bleu", False) else ""
+    if getattr(task, "eval_bleu_lines", 0):
+        name = "tokenised_bleu" if task.eval_bleu_tokens == "none" else "bleu"
+    if not name:
+        raise ConfigError(
+            f"{where} is {metric}, but this training computes no BLEU: with --task "
+            "vaswani_translation give --eval-bleu-lines 500 --eval-bleu-tokens 13a (in YAML: "
+            "task.eval_bleu_lines …), or another metric"
+        )
+    if metric != name:
+        raise ConfigError(
+            f"{where} is {metric}, but this training computes {name}: give that"
+            + ("" if name == "bleu" else ", or --eval-bleu-tokens 13a (task.eval_bleu_tokens)")
+        )
+    if not checkpoint.maximize_best_checkpoint_metric:
+        raise ConfigError(
+            f"{where} is {metric}, of which the lowest would be the best: add "
+            "--maximize-best-checkpoint-metric (checkpoint.maximize_best_checkpoint_metric: true)"
+        )
+
+
 def check_precision(common: Any, precision: Any) -> None:
     """Raise ConfigError for 16-bit training of our model that is not what it seems to be.
 
@@ -137,3 +172,22 @@ def check_precision(common: Any, precision: Any) -> None:
         )
     if common.fp16 and str(precision) == "bf16":
         raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
+
+
+def check_processes(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if torchrun started several processes, and each would train by itself.
+
+    fairseq takes the number of processes from the GPUs that it sees, and joins those of torchrun
+    only if there are several, or ``--distributed-world-size`` says so.
+
+    Args:
+        environ: with what torchrun sets
+    """
+    started = int(environ.get("WORLD_SIZE", 1)) if "RANK" in environ else 1
+    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if started > 1 and not joined:
+        raise ConfigError(
+            f"torchrun started {started} processes, of which each would train alone, into one "
+            f"folder: give --distributed-world-size {started}, or use 'vaswani train', which finds "
+            "it out"
+        )

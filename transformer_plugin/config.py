@@ -29,7 +29,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import II
 
-from vaswani_transformer.config import TransformerConfig, option
+from vaswani_transformer.config import ACTIVATION_NAMES, TransformerConfig, option
 from vaswani_transformer.embedding import SINUSOID_LAYOUTS
 from vaswani_transformer.initialisation import SCHEMES as INITIALISATIONS
 from vaswani_transformer.precision import PRECISIONS
@@ -77,8 +77,24 @@ class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
         "apply torch.compile to each layer and, on a GPU, to the loss, for batches of any shape "
         "(slower on a CPU)",
     )
+    checkpoint_activations: bool = option(
+        False,
+        "keep only each layer's input in training, and compute its activations again in the "
+        "backward pass: less memory, more time, the same result",
+    )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
+    activation_fn: ChoiceEnum(ACTIVATION_NAMES) = option(  # type: ignore[valid-type]
+        "relu", "the feed-forward activation; relu in the paper (3.3)"
+    )
+
+
+@dataclass
+class VaswaniTransformerPrenormConfig(VaswaniTransformerConfig):
+    """The base model with norms before the sub-layers, as many later models have them."""
+
+    encoder_normalize_before: bool = True
+    decoder_normalize_before: bool = True
 
 
 @dataclass

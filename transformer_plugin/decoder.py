@@ -10,6 +10,7 @@ import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
+from vaswani_transformer.attention import padding_mask
 from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.decoder import Decoder
 from vaswani_transformer.embedding import LearnedPositions
@@ -68,9 +69,11 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         encoder_out: EncoderOut,
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
         need_head_weights: bool = False,
         loss: Callable[[Tensor, Tensor], Any] | None = None,
-        **unused: object,
     ) -> tuple[Any, dict[str, Any]]:
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
@@ -78,22 +81,32 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
             incremental_state: in incremental decoding, holds the cache; then only the
                 positions not seen before are computed
             features_only: leave out the output projection
+            full_context_alignment: every position also attends to the later ones
+            alignment_layer: whose cross-attention ``attn`` is, from 0; the last by default
+            alignment_heads: over how many of its first heads ``attn`` is averaged; all by default
             need_head_weights: also return every layer's attention weights per head
             loss: computes, from the features [B, T, D] and the output matrix [V, D], what is
                 returned in place of the logits
 
         Returns:
             Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
-            positions in incremental decoding; and a dictionary: ``attn``, a list with the last
-            layer's cross-attention averaged over its heads [B, T', S] (None in training and
-            with ``loss``), and on request ``decoder_attention`` and ``cross_attention``, per layer
-            [B, H, T', T] and [B, H, T', S].
+            positions in incremental decoding; and a dictionary: ``attn``, a list with a layer's
+            cross-attention averaged over its heads [B, T', S] (None in training and with
+            ``loss``, unless ``alignment_layer`` or ``alignment_heads`` asks for it), and on request
+            ``decoder_attention`` and ``cross_attention``, per layer [B, H, T', T] and
+            [B, H, T', S].
+
+        Raises:
+            ValueError: see :meth:`extract_features`.
         """
         with autocast(self.precision, prev_output_tokens.device):
             features, extra = self.extract_features(
                 prev_output_tokens,
                 encoder_out,
                 incremental_state,
+                full_context_alignment,
+                alignment_layer,
+                alignment_heads,
                 need_head_weights,
                 need_alignment=loss is None,
             )
@@ -106,34 +119,61 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,
         incremental_state: dict[str, Any] | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
         need_head_weights: bool = False,
         need_alignment: bool = True,
-        **unused: object,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Like :meth:`forward`, without the output projection.
 
         ``need_alignment``: whether ``attn`` is wanted, outside of training.
+
+        Raises:
+            ValueError: there is no such layer, or no such number of heads; or the full context is
+                asked for in incremental decoding, which does not have the later positions.
         """
+        self.check_alignment(alignment_layer, alignment_heads)
+        if full_context_alignment and incremental_state is not None:
+            raise ValueError("full_context_alignment needs the whole target: no incremental_state")
         cache = None
         if incremental_state is not None:  # empty at the first step
             cache = incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
-        x, weights = self.features(
-            prev_output_tokens,
-            memory_of(encoder_out),
-            cache,
-            need_head_weights,
-            need_alignment and not self.training,
-        )
+        memory = memory_of(encoder_out)
+        need_all = need_head_weights or alignment_layer is not None
+        need_last = alignment_heads is not None or (need_alignment and not self.training)
+        if full_context_alignment:
+            x = self.embedding(prev_output_tokens)
+            padding = prev_output_tokens.eq(self.embedding.tokens.padding_idx)
+            x, weights = self.run_layers(
+                x,
+                memory,
+                mask=padding_mask(padding),
+                need_weights=need_all,
+                need_alignment=need_last,
+            )
+        else:
+            x, weights = self.features(prev_output_tokens, memory, cache, need_all, need_last)
         alignment = None
         if weights.cross_attention:
-            alignment = weights.cross_attention[-1].mean(dim=1)  # [B, T', S]
-        extra: dict[str, Any] = {"attn": [alignment]}
+            layer = -1 if alignment_layer is None else alignment_layer
+            alignment = weights.cross_attention[layer][:, :alignment_heads].mean(dim=1)
+        extra: dict[str, Any] = {"attn": [alignment]}  # [B, T', S]
         if need_head_weights:
             extra["decoder_attention"] = weights.self_attention
             extra["cross_attention"] = weights.cross_attention
         return x, extra
 
-    def output_layer(self, features: Tensor, **unused: object) -> Tensor:
+    def check_alignment(self, layer: int | None, heads: int | None) -> None:
+        """Raise ValueError for a layer, or a number of heads, that this decoder does not have."""
+        layers = len(self.layers)
+        if layer is not None and not 0 <= layer < layers:
+            raise ValueError(f"alignment_layer is {layer}, but must be from 0 to {layers - 1}")
+        most = self.layers[layer or 0].cross_attention.num_heads
+        if heads is not None and not 1 <= heads <= most:
+            raise ValueError(f"alignment_heads is {heads}, but must be from 1 to {most}")
+
+    def output_layer(self, features: Tensor) -> Tensor:
         """[B, T, D] → logits [B, T, V]."""
         return Decoder.output_layer(self, features)
 

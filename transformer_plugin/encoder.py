@@ -17,9 +17,10 @@ EncoderOut = dict[str, list[Tensor]]
 """An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
 tensor has the batch as its first dimension:
 
-``encoder_out`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding, left out when
-nothing is padded; ``encoder_attention`` per layer [B, H, S, S], on request. The decoder needs the
-first, and the second of an encoder that pads: any other encoder may return them.
+``memory`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding, left out when nothing
+is padded; ``encoder_attention`` per layer [B, H, S, S], on request. The decoder needs the first,
+and the second of an encoder that pads: any other encoder may return them. fairseq's
+``encoder_out`` is [S, B, D]: code that asks for it fails.
 """
 
 UNLIMITED = 10**6
@@ -29,7 +30,7 @@ UNLIMITED = 10**6
 def memory_of(encoder_out: EncoderOut) -> Memory:
     """What the decoder attends to."""
     padding = encoder_out.get("encoder_padding_mask") or [None]
-    return Memory(encoder_out["encoder_out"][0], padding[0])
+    return Memory(encoder_out["memory"][0], padding[0])
 
 
 class VaswaniEncoder(FairseqEncoder, FastEncoder):
@@ -51,7 +52,6 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         src_tokens: Tensor,
         src_lengths: Tensor | None = None,
         need_head_weights: bool = False,
-        **unused: object,
     ) -> EncoderOut:
         """Args:
             src_tokens: [B, S], padded on either side
@@ -64,7 +64,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         with autocast(self.precision, src_tokens.device):
             memory, weights = self.encode(src_tokens, need_head_weights)
         return {
-            "encoder_out": [memory.states],
+            "memory": [memory.states],
             "encoder_padding_mask": [] if memory.is_padding is None else [memory.is_padding],
             "encoder_attention": weights,
         }

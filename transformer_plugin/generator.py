@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vaswani_transformer.precision import autocast
 from vaswani_transformer.search import SearchOptions, search
+from vaswani_transformer.vocabulary import SpecialIds
 
 from .config import ConfigError
 from .decoder import VaswaniDecoder
@@ -47,6 +48,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
     ) -> None:
         super().__init__(models, tgt_dict, **options)
         self.length_penalty = length_penalty
+        self.ids = SpecialIds(tgt_dict.pad(), tgt_dict.eos(), tgt_dict.unk())
         self.options = SearchOptions(
             beam=self.beam_size,
             nbest=min(nbest, self.beam_size),
@@ -57,6 +59,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             min_len=self.min_len,
             temperature=self.temperature,
             length_penalty=length_penalty,
+            no_repeat_ngram_size=options.get("no_repeat_ngram_size", 0),
         )
         self._reason = self.reason_for_fairseqs_search()
         self._logged: set[str] = set()
@@ -75,7 +78,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             return f"a beam of {self.beam_size} for {self.vocab_size} types"
         unknown = {
             "match_source_len": self.match_source_len,
-            "no_repeat_ngram_size": self.repeat_ngram_blocker,
             "lm_model": self.lm_model,
             "tokens_to_suppress": self.token_indices_to_suppress is not None,
             "eos": self.eos != self.tgt_dict.eos(),
@@ -103,14 +105,27 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def warn_once(self, reason: str) -> None:
-        """Warn if fairseq's search is used, but not the length penalty that was asked for."""
-        if self.length_penalty == "gnmt" and reason not in self._logged:
-            self._logged.add(reason)
+        """Log that fairseq's search is used; warn if its length penalty is not the one asked for.
+
+        Raises:
+            ConfigError: an option was asked for that does nothing in fairseq's search.
+        """
+        if self.options.no_repeat_ngram_size:
+            raise ConfigError(
+                f"--no-repeat-ngram-size cannot be used with {reason}: fairseq's own search, which "
+                "decodes it, ignores the option on a CPU; leave one of the two out"
+            )
+        if reason in self._logged:
+            return
+        self._logged.add(reason)
+        if self.length_penalty == "gnmt":
             logger.warning(
                 "%s: decoding with fairseq's own search, with its length penalty, not "
                 "--length-penalty gnmt",
                 reason,
             )
+        else:
+            logger.info("%s: decoding with fairseq's own search", reason)
 
     def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
         """Our search.
@@ -124,7 +139,9 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         with autocast(model.decoder.precision, source.device):
             memory = memory_of(model.encoder.forward_torchscript(net_input))
             try:
-                hypotheses = search(model.decoder, memory, source, self.options, self.max_len)
+                hypotheses = search(
+                    model.decoder, memory, source, self.options, self.max_len, self.ids
+                )
             except ValueError as error:
                 raise ConfigError(str(error)) from None
         results: list[list[Result]] = [[] for _ in range(len(source))]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model
+from torch import Tensor
 
 from vaswani_transformer import Transformer
 from vaswani_transformer.decoder import Decoder
@@ -11,6 +12,7 @@ from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16
 from vaswani_transformer.transformer import source_has_own_matrix
 
+from .checkpointed import checkpoint_layers
 from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
 from .compiled import compile_parts
@@ -19,6 +21,7 @@ from .config import (
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
+    VaswaniTransformerPrenormConfig,
     VaswaniTransformerTinyConfig,
 )
 from .decoder import VaswaniDecoder
@@ -56,15 +59,54 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         source, target = task.source_dictionary, task.target_dictionary
-        paper = cls.transformer_class(cfg, len(source), len(target))
+        paper = cls.transformer_class(cfg, len(source), len(target), source.pad())
         cls.check_parts(paper)
         encoder = cls.encoder_class(cfg, source, paper.encoder)
         decoder = cls.decoder_class(cfg, target, paper.decoder)
         model = cls(cfg, encoder, decoder)
+        if cfg.checkpoint_activations:
+            checkpoint_layers(model)
         compiled = compile_parts(model) if cfg.compile else []
         if str(cfg.attention_impl) != "readable":
             use_fast_kernels(model, compiled)
         return model
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        need_head_weights: bool = False,
+        **decoder_options: Any,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Encode the source and decode the target, which is shifted right.
+
+        Args:
+            src_tokens: [B, S], padded on either side
+            src_lengths: unused
+            prev_output_tokens: [B, T], padded on the right
+            need_head_weights: also return every layer's attention weights per head
+            decoder_options: of :meth:`.decoder.VaswaniDecoder.forward`, whose result this returns
+
+        Raises:
+            TypeError: the decoder has no option of that name.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths, need_head_weights=need_head_weights)
+        return self.decoder(
+            prev_output_tokens, encoder_out, need_head_weights=need_head_weights, **decoder_options
+        )
+
+    def extract_features(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        **decoder_options: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As :meth:`forward`, without the output projection."""
+        return self.forward(
+            src_tokens, src_lengths, prev_output_tokens, features_only=True, **decoder_options
+        )
 
     @classmethod
     def check_parts(cls, paper: Transformer) -> None:
@@ -127,6 +169,11 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         if reason:
             raise CheckpointError(reason)
         return result
+
+
+@register_model("vaswani_transformer_prenorm", dataclass=VaswaniTransformerPrenormConfig)
+class VaswaniTransformerPrenormModel(VaswaniTransformerModel):
+    """The base model with norms before the sub-layers; not in the paper."""
 
 
 @register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)

@@ -107,10 +107,12 @@ class VaswaniAdam(FairseqOptimizer):
             max_norm: 0 to leave the gradients alone
             aggregate_norm_fn: combines the norms of several processes
         """
-        gradients = [p.grad for p in self.params if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        params = list(self.params)
+        gradients = [p.grad for p in params if p.grad is not None]
+        norms = torch._foreach_norm(gradients) if gradients else [params[0].new_zeros(())]
+        norm = torch.linalg.vector_norm(torch.stack(norms))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
-        if max_norm > 0:
+        if max_norm > 0 and gradients:
             torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm

@@ -28,8 +28,8 @@ RETAINED = {nn.Dropout: RetainedDropout, FastDropout: RetainedFastDropout}
 def retain_dropout(model: nn.Module, generation: Any) -> None:
     """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes differently.
 
-    ``--retain-dropout-modules`` names the classes in which it stays on, such as ``EncoderLayer`` or
-    ``FeedForward``; without it, all.
+    ``--retain-dropout-modules`` names the parts of the model in which it stays on, such as
+    ``EncoderLayer`` or ``FeedForward``; without it, all.
 
     Raises:
         ConfigError: no module of that name has dropout.
@@ -56,6 +56,15 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
 
 
 def names_of(cls: type) -> list[str]:
-    """Names of a class of ours and of the classes it inherits from: fast ones have plain ones."""
-    ours = (one for one in cls.__mro__ if one.__module__.startswith("vaswani_transformer."))
-    return [one.__name__ for one in ours] or [cls.__name__]
+    """Names of a class: of the paper's parts that it is, or its own; none for torch's containers.
+
+    The quicker forms and the compiled ones have the names of what they replace.
+    """
+    parts = []
+    for parent in cls.__mro__:
+        package = parent.__module__
+        if package.startswith("vaswani_transformer.") and ".fast." not in package:
+            parts.append(parent.__name__)
+    if parts or cls.__module__.startswith("torch."):
+        return parts
+    return [cls.__name__]

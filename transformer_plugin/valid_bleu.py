@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq.data import encoders
+from fairseq.logging import metrics
 from fairseq.utils import split_paths
+from omegaconf import OmegaConf
 
-from vaswani_transformer.moses import TextFunction, restorer
+from vaswani_transformer import moses
+from vaswani_transformer.moses import TextFunction
 
 from .config import ConfigError
 from .generator import VaswaniSequenceGenerator
@@ -63,12 +66,18 @@ class ValidBleu:
 
     def begin(self, model: Any) -> None:
         """Begin a validation of a model."""
+        self.score: float | None = None
         self.generator = VaswaniSequenceGenerator([model], self.task.target_dictionary, **SEARCH)
         #: by their numbers in the set
         self.lines: dict[int, Line] = {}
 
     def translate(self, sample: dict[str, Any]) -> None:
-        """Translate those sentences of a batch that are among the first."""
+        """Translate those sentences of a batch that are among the first; log BLEU.
+
+        It is logged by every process at every batch, and computed when fairseq asks for the values
+        of the set: so it can choose the best checkpoint.
+        """
+        metrics.log_derived(self.name, lambda meters: self.score_of_all())
         if not sample:  # this process has no more batches
             return
         numbers = sample["id"].tolist()
@@ -98,32 +107,55 @@ class ValidBleu:
         shown = self.restore_source(text(source, task.source_dictionary))
         return Line(shown, self.restore(translation), reference)
 
+    def score_of_all(self) -> float:
+        """BLEU of all processes' translations of a set; each process has to call this."""
+        if self.score is None:
+            self.lines = gathered(self.lines)
+            lines = [line for _, line in sorted(self.lines.items())]
+            hypotheses = [line.translation for line in lines]
+            references = [line.reference for line in lines]
+            score = self.metric.corpus_score(hypotheses, [references]).score if lines else 0.0
+            self.score = round(score, 2)
+        return self.score
+
     def end(self, stats: dict[str, Any]) -> None:
-        """Add the score of all processes' translations to a set's statistics; log three of them."""
-        lines = [line for _, line in sorted(gathered(self.lines).items())]
-        self.lines = {}  # of the next set
-        if not lines:
-            return
-        score = self.metric.corpus_score(
-            [line.translation for line in lines], [[line.reference for line in lines]]
-        )
-        stats[self.name] = round(score.score, 2)
+        """Log three of a set's translations, and begin the next set."""
+        lines = [line for _, line in sorted(self.lines.items())]
         for line in lines[:SAMPLES]:
             sample = {"num_updates": stats.get("num_updates"), **line._asdict()}
             logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
+        self.lines = {}
+        self.score = None
 
 
 def restorer_of(cfg: Any, lang: str) -> TextFunction:
     """What restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
     languages = {"source_lang": lang, "target_lang": lang}  # fairseq restores the target's
     options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
-    detokeniser = encoders.build_tokenizer(Namespace(tokenizer=cfg.eval_bleu_detok, **options))
-    if detokeniser is None:
-        return str
-    if cfg.eval_bleu_detok == "moses":
-        return restorer(detokeniser.decode, options["target_lang"])
-    decode: TextFunction = detokeniser.decode
-    return decode
+
+    def detokeniser(language: str) -> TextFunction:
+        named = Namespace(**{**options, "tokenizer": cfg.eval_bleu_detok, "target_lang": language})
+        tokenizer = encoders.build_tokenizer(named)
+        return str if tokenizer is None else tokenizer.decode
+
+    language = options["target_lang"]
+    if cfg.eval_bleu_detok != "moses":
+        return detokeniser(language)
+    version = text_rules(cfg)
+    if version > 1:
+        language = moses.language_of(language)
+    return moses.restorer(detokeniser, language, version)
+
+
+def text_rules(cfg: Any) -> int:
+    """The version of the rules that the recipe of the prepared text names; without one, ours."""
+    path = Path(split_paths(cfg.data)[0]).parent / "recipe.yaml"
+    if not path.is_file():
+        return moses.VERSION
+    version = OmegaConf.load(path).get("text_rules", 1)
+    if version not in moses.JOINERS:
+        raise ConfigError(f"{path}: text_rules is {version!r}, not 1 to {moses.VERSION}")
+    return int(version)
 
 
 def written_references(cfg: Any) -> dict[str, str]:

@@ -21,7 +21,7 @@ import warnings
 from types import ModuleType
 
 from vaswani.common import signals
-from vaswani.common.environment import version
+from vaswani.common.environment import DISTRIBUTION, extra_with, version
 from vaswani.common.errors import FAIRSEQ, NO_MEMORY, nearest, refusal_of_fairseq
 from vaswani.common.files import NO_SPACE
 from vaswani.common.find import DOCS
@@ -30,23 +30,33 @@ from vaswani.common.options import check_encoding, parse
 # fairseq uses it at import: here, so that the processes that a training spawns are silent as well
 warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")
 
-#: verb → what it does; its module in ``vaswani.commands`` has its name
-VERBS: dict[str, str] = {
-    "plugin-dir": "print the folder for fairseq's --user-dir",
-    "prepare": "prepare text: text → tokens → BPE → data-bin",
-    "new": "write an experiment for your own prepared text",
-    "plan": "estimate a training: batch, memory, hours, operations, disk",
-    "train": "train an experiment, or continue where it stopped",
-    "average": "average a run's last checkpoints: as many as give the lowest loss",
-    "generate": "translate a test set with beam search",
-    "score": "score translations: BLEU and chrF, with their signatures",
-    "pack": "pack a trained model into a folder that translates text anywhere",
-    "translate": "translate text with a packed model",
-    "export": "export a packed model to CTranslate2, fairseq or transformers, and verify it",
-    "check": "is a Transformer the paper's? a card of checks for any in torch",
-    "attention": "show where every head of a model looks: a page and pictures",
-    "reproduce": "reproduce a result of the paper, start to finish",
+#: groups of verbs as --help lists them: verb → what it does
+GROUPS: dict[str, dict[str, str]] = {
+    "prepare text and train a model": {
+        "prepare": "Turn two files of sentences into tokens, subwords and fairseq's data",
+        "new": "Write an experiment for prepared text",
+        "plan": "Estimate the batch, memory and hours of a training",
+        "train": "Train an experiment, or continue one that was stopped",
+        "average": "Average the last checkpoints of a run",
+    },
+    "translate and score": {
+        "generate": "Translate a test set with a run",
+        "score": "Compute BLEU and chrF, with sacreBLEU's signatures",
+        "pack": "Make a folder from a run that translates text anywhere",
+        "translate": "Translate text with a packed model",
+        "export": "Convert a packed model for CTranslate2, fairseq or Hugging Face",
+    },
+    "compare with the paper": {
+        "check": "Check any PyTorch Transformer against the paper, by section",
+        "attention": "Show where each attention head looks, as a web page",
+        "reproduce": "Reproduce a result of the paper from start to finish",
+    },
+    "use the model in fairseq's own commands": {
+        "plugin-dir": "Print the folder for fairseq's --user-dir",
+    },
 }
+#: verb → what it does; its module in ``vaswani.commands`` has its name
+VERBS = {verb: what for verbs in GROUPS.values() for verb, what in verbs.items()}
 
 
 #: what comes with fairseq: 'translate', 'attention' and 'check' need none of it
@@ -62,15 +72,23 @@ def module_of(verb: str) -> ModuleType:
 
 def top_parser() -> argparse.ArgumentParser:
     """The parser of everything before a verb's own arguments."""
-    verbs = "\n".join(f"  {verb:<13}{help}" for verb, help in VERBS.items())
+    groups = []
+    for title, verbs in GROUPS.items():
+        lines = [f"   {verb:<12}{what}" for verb, what in verbs.items()]
+        groups.append("\n".join([title, *lines]))
     parser = argparse.ArgumentParser(
         prog="vaswani",
-        usage="vaswani [--help] [--version] VERB …",
-        description="Train, decode and score the Transformer of 'Attention Is All You Need'.",
-        epilog=f"verbs:\n{verbs}\n\n'vaswani VERB --help' explains one verb. Documents: {DOCS}",
+        usage="vaswani [--help] [--version] VERB [ARGUMENTS]",
+        description="Train, decode and score the Transformer of 'Attention Is All You Need'. The "
+        "verbs are:",
+        epilog="\n\n".join(groups)
+        + f"\n\n'vaswani VERB --help' explains a verb. The documents are in {DOCS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
-    parser.add_argument("--version", action="version", version=f"vaswani {version()}")
+    parser.add_argument("--help", "-h", action="help", help=argparse.SUPPRESS)
+    shown = f"vaswani {version()}"
+    parser.add_argument("--version", action="version", version=shown, help=argparse.SUPPRESS)
     parser.add_argument("verb", metavar="VERB", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -110,14 +128,19 @@ def problem_of(error: BaseException) -> str | None:
     if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
             return None
-        if error.name.split(".")[0] in WITH_FAIRSEQ:
+        package = error.name.split(".")[0]
+        if package in WITH_FAIRSEQ:
             return (
-                f"the package '{error.name}' is missing: this needs fairseq, Python 3.10 to 3.12, "
+                f"the package '{package}' is missing: this needs fairseq, Python 3.10 to 3.12, "
                 "and the extras 'modern' or 'official' and 'text': see Install in README (in the "
                 "repository: make setup)"
             )
-        install = f"pip install {error.name.split('.')[0]} (in the repository: make setup)"
-        return f"the package '{error.name}' is missing: {install}"
+        extra = extra_with(package)
+        wanted = f"'{DISTRIBUTION}[{extra}]'" if extra else package
+        return (
+            f"the package '{package}' is missing: pip install {wanted} (in the repository: make "
+            "setup)"
+        )
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):

@@ -5,6 +5,7 @@ In the order in which to read it:
     attention.py        scaled dot-product and multi-head attention (3.2)
     embedding.py        embeddings and positions (3.4, 3.5)
     layers.py           feed-forward, residual and norm, the two layers (3.1, 3.3)
+    alternatives.py     norms before the sub-layers, other activations: not in the paper
     encoder.py          the encoder stack (3.1)
     decoder.py          the decoder stack (3.1)
     transformer.py      the whole model, shared matrices (3.4)
@@ -16,7 +17,7 @@ In the order in which to read it:
     search_options.py   the beam, the length penalty, limits of the length
     cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
-    moses.py            text of Moses' tokens, with what its detokeniser leaves apart
+    moses/              text of Moses' tokens, with what its detokeniser leaves apart
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     sums.py             hashes of files
@@ -57,7 +58,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
 
-    ``moses.py``, ``search_options.py`` and ``vocabulary.py`` need none.
+    ``moses``, ``search_options.py`` and ``vocabulary.py`` need none.
     """
     for module, names in _MODULES.items():
         if name in names:

@@ -4,10 +4,12 @@ Shape letters: B batch, T queries (target), S keys (source), H heads, D model wi
 K width of each head's queries and keys (d_k), V width of each head's values (d_v).
 
 A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a query may look at a
-key, or a float tensor that is added to the scores. It broadcasts to [B, H, T, S]. It has to leave
+key, or a float tensor that is added to the scores. (``nn.MultiheadAttention`` means the opposite:
+there True hides a key.) It broadcasts to [B, H, T, S]. It has to leave
 each query a key to look at: a softmax of nothing but -∞ is NaN.
 
-``cache`` is for decoding alone (cache.py), and may be skipped at a first reading.
+``cache`` is for decoding alone (cache.py), and may be skipped at a first reading. In training with
+the plugin, these classes are swapped for faster ones with the same result (fast/).
 """
 
 from typing import Any, TypeAlias
@@ -40,7 +42,7 @@ def attention(
         value: [B, H, S, V]
         mask: where a query may look
         dropout: probability with which a weight is set to zero
-        is_causal: position i looks at positions up to i (3.2.3); for as many queries as keys
+        is_causal: use the causal mask (3.2.3); only if T = S
 
     Returns:
         The weighted sums of the values [B, H, T, V], and the weights before dropout [B, H, T, S].
@@ -116,17 +118,22 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"num_heads is {num_heads}, but attention needs at least one head")
-        if embed_dim % num_heads and not (key_dim and value_dim):
+        if embed_dim % num_heads and (key_dim is None or value_dim is None):
             raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
         self.num_heads = num_heads
-        self.key_dim = key_dim or embed_dim // num_heads
-        self.value_dim = value_dim or embed_dim // num_heads
+        self.key_dim = embed_dim // num_heads if key_dim is None else key_dim
+        self.value_dim = embed_dim // num_heads if value_dim is None else value_dim
         #: of all heads together: H·K, of keys as of queries, and H·V
         self.key_width = num_heads * self.key_dim
         self.value_width = num_heads * self.value_dim
-        # not called: a module, so that what switches all dropout on or off finds this one, too
+        # Never called. It is here so that train() and eval() set its ``training``, which
+        # attend_heads reads.
         self.dropout = nn.Dropout(dropout)
         self.out_proj = nn.Linear(self.value_width, embed_dim)  # W^O
+
+    def extra_repr(self) -> str:
+        """What torch prints of this module beside its parts."""
+        return f"num_heads={self.num_heads}, key_dim={self.key_dim}, value_dim={self.value_dim}"
 
     def split_heads(self, projected: Tensor) -> Tensor:
         """[B, L, H·K] → [B, H, L, K]."""
@@ -145,7 +152,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Equation 1 in every head, then W^O: [B, H, T, K], [B, H, S, K], [B, H, S, V] → [B, T, D].
 
-        In incremental decoding, self-attention's queries are those of the last T of S positions.
+        When decoding with a cache, T is 1, the new token, and S counts all tokens so far.
         """
         rate = self.dropout.p if self.dropout.training else 0.0
         heads, own_weights = attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]

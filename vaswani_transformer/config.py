@@ -70,6 +70,13 @@ class TransformerConfig:
     )
     max_source_positions: int = 1024
     max_target_positions: int = 1024
+    encoder_normalize_before: bool = option(
+        False, "a norm before each sub-layer of the encoder and one after its last layer (pre-norm)"
+    )
+    decoder_normalize_before: bool = option(
+        False, "a norm before each sub-layer of the decoder and one after its last layer (pre-norm)"
+    )
+    activation_fn: str = option("relu", "the feed-forward activation; relu in the paper (3.3)")
 
 
 def base(
@@ -108,8 +115,25 @@ def big(**changes: Any) -> TransformerConfig:
     return base(**{"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3, **changes})
 
 
+ACTIVATION_NAMES = ["relu", "gelu", "swish"]
+"""Of the feed-forward network's activation; alternatives.py has the functions."""
+SIZES = (
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "decoder_layers",
+    "decoder_embed_dim",
+    "decoder_ffn_embed_dim",
+    "decoder_attention_heads",
+    "head_key_dim",
+    "head_value_dim",
+)
+"""Options that are numbers of something."""
+
+
 def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
-    """Raise ValueError for sizes of which no model can be made.
+    """Raise ValueError for sizes and options of which no model can be made.
 
     Args:
         config: a :class:`TransformerConfig`, or anything with its fields
@@ -121,12 +145,19 @@ def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
             f"{spelling('encoder_embed_dim')} {width} and {spelling('decoder_embed_dim')} "
             f"{config.decoder_embed_dim} must be equal: the paper has one d_model"
         )
+    for name in SIZES:
+        size = getattr(config, name)
+        if size is not None and size < 1:  # None: the width of a head by default
+            raise ValueError(f"{spelling(name)} must be at least 1, not {size}")
+    if str(config.activation_fn) not in ACTIVATION_NAMES:
+        raise ValueError(
+            f"{spelling('activation_fn')} {config.activation_fn} is not one of "
+            f"{', '.join(ACTIVATION_NAMES)}"
+        )
     for side in ("encoder", "decoder"):
         heads = getattr(config, f"{side}_attention_heads")
         width_name = spelling(f"{side}_embed_dim")
         heads_name = spelling(f"{side}_attention_heads")
-        if heads < 1:
-            raise ValueError(f"{heads_name} is {heads}, but attention needs at least one head")
         if width % heads and (config.head_key_dim is None or config.head_value_dim is None):
             raise ValueError(
                 f"{width_name} {width} is not divisible by {heads_name} {heads}; change one, or "

@@ -51,6 +51,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.final_norm = nn.Identity() if final_norm is None else final_norm
         self.output_projection = output_projection
+        if output_projection.weight is embedding.tokens.weight:
+            self.register_load_state_dict_post_hook(share_output_matrix)
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
         """The target shifted right [B, T], padded on the right → logits [B, T, V]."""
@@ -80,14 +82,15 @@ class Decoder(nn.Module):
         Raises:
             ValueError: the memory is that of another number of sentences.
         """
-        if len(tokens) != len(memory.states):  # one sentence would be repeated for all targets
+        sources, targets = memory.states.size(0), tokens.size(0)
+        if sources != targets:  # one sentence would be repeated for all targets
             raise ValueError(
-                f"{len(memory.states)} sources and {len(tokens)} targets: a batch needs a source "
-                "for each target"
+                f"{sources} sources and {targets} targets: a batch needs a source for each target"
             )
         cached = 0 if cache is None else cache.length
         x = self.embedding(tokens, skip=cached)  # [B, T', D]
-        several = x.size(1) > 1  # a single position is the newest, which may look at all
+        # one query alone is the newest token: nothing is later, so no mask
+        several = x.size(1) > 1
         is_causal = several and not cached
         mask = None
         if several and cached:
@@ -138,3 +141,11 @@ class Decoder(nn.Module):
         In training fairseq's criterion multiplies by the same matrix itself, within the loss.
         """
         return self.output_projection(features)
+
+
+def share_output_matrix(decoder: Decoder, incompatible_keys: object) -> None:
+    """Make the pre-softmax matrix the embedding's again (3.4).
+
+    ``load_state_dict(assign=True)`` gives each name a parameter of its own.
+    """
+    decoder.output_projection.weight = decoder.embedding.tokens.weight

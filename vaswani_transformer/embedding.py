@@ -7,25 +7,33 @@ position. The first token of a sentence is at position 0, however much padding p
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .vocabulary import PAD
+
 SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
+ROWS = 256
+"""Positions in the table of each :class:`SinusoidalPositions`."""
+HAS_IS_COMPILING = hasattr(torch.compiler, "is_compiling")
+"""Not in torch 2.2, whose torch.export cannot trace the model."""
 
 
-def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
+def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = PAD) -> Tensor:
     """The table of sinusoidal positions (section 3.5), in float64.
 
     ``paper``: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(same), interleaved.
     ``t2t``: tensor2tensor's, all sines, then all cosines, with wavelengths from 2π to 10000·2π in
     a geometric progression of D/2 - 1 intervals.
-    ``fairseq``: as ``t2t``, but the first token is at position 2 (its padding index + 1).
+    ``fairseq``: as ``t2t``, but the first token is at position ``padding_idx`` + 1.
 
     Args:
         length: number of positions
         dim: D, even
         layout: one of ``SINUSOID_LAYOUTS``
+        padding_idx: the id of padding, for ``fairseq`` alone
 
     Returns:
         [length, dim]; row n belongs to the n-th token, counted from 0.
@@ -40,7 +48,7 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
     half = dim // 2
     intervals = half if layout == "paper" else max(half - 1, 1)
     exponents = torch.arange(half, dtype=torch.float64) / intervals
-    first = 2 if layout == "fairseq" else 0
+    first = padding_idx + 1 if layout == "fairseq" else 0
     positions = torch.arange(first, first + length, dtype=torch.float64)
     angles = torch.outer(positions, torch.exp(-math.log(10000.0) * exponents))  # [length, D/2]
     parts = [angles.sin(), angles.cos()]
@@ -58,37 +66,70 @@ def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
     Returns:
         [B, L], int64.
     """
-    is_token = tokens.ne(padding_idx)
+    return places(tokens.ne(padding_idx))
+
+
+def places(is_token: Tensor) -> Tensor:
+    """For each real token, the number of real tokens before it; 0 elsewhere: bool, int64 [B, L]."""
     return (is_token.cumsum(dim=1) - 1).clamp(min=0) * is_token
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positions of any length; the table grows when a longer sentence arrives.
+    """Sinusoidal positions of any length, from a table of the first ``ROWS``.
 
     The table is computed in float64 and kept outside the state dict: it is a formula, not a
-    parameter.
+    parameter. A longer sentence gets a table of its own.
+
+    Args:
+        dim: D, even
+        layout: one of ``SINUSOID_LAYOUTS``
+        padding_idx: the id of padding, for the layout ``fairseq``
     """
 
-    def __init__(self, dim: int, layout: str = "paper") -> None:
+    table: Tensor
+
+    def __init__(self, dim: int, layout: str = "paper", padding_idx: int = PAD) -> None:
         super().__init__()
         self.dim = dim
         self.layout = layout
-        self.table = sinusoids(256, dim, layout)
+        self.padding_idx = padding_idx
+        table = self.first(ROWS).to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)
+
+    def first(self, length: int) -> Tensor:
+        """The first ``length`` positions [length, D], in float64."""
+        return sinusoids(length, self.dim, self.layout, self.padding_idx)
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """Args:
             positions: [B, L], int64
-            length: more than any of ``positions``; their maximum would have to come from the device
+            length: any number larger than every position. ``positions.max()`` is not computed: on
+                a GPU the program would wait for it.
             like: gives dtype and device
 
         Returns:
             [B, L, D].
         """
-        stale = self.table.dtype != like.dtype or self.table.device != like.device
-        if length > self.table.size(0) or stale:
-            rows = max(256, 2 ** math.ceil(math.log2(max(length, 1))))
-            self.table = sinusoids(rows, self.dim, self.layout).to(like)
-        return self.table[positions]
+        # a graph that is traced for sentences of any length cannot depend on theirs; and a model
+        # made on the device "meta" may have got its parameters alone
+        elsewhere = self.table.device != like.device
+        if is_traced() or elsewhere or length > self.table.size(0):
+            return self.first(length).to(like)[positions]
+        return self.table[positions].to(like.dtype)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "SinusoidalPositions":
+        """Convert the module as ``to``, ``half``, ``double`` and ``to_empty`` ask.
+
+        Values of the new type come from the formula, not from those of the old type.
+        """
+        super()._apply(*args, **kwargs)
+        self.table = self.first(ROWS).to(self.table)
+        return self
+
+
+def is_traced() -> bool:
+    """Whether torch is making a graph of what runs (jit.trace, export, compile)."""
+    return torch.jit.is_tracing() or (HAS_IS_COMPILING and torch.compiler.is_compiling())
 
 
 class LearnedPositions(nn.Embedding):
@@ -125,15 +166,18 @@ class InputEmbedding(nn.Module):
         self.positions = positions
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, skip: int = 0) -> Tensor:
+    def forward(self, tokens: Tensor, skip: int = 0, is_padding: Tensor | None = None) -> Tensor:
         """Args:
             tokens: [B, L]
             skip: in incremental decoding, how many leading tokens are embedded already
+            is_padding: bool [B, L], True at padding; found from the ids, if not given
 
         Returns:
             [B, L - skip, D]
         """
-        positions = token_positions(tokens, self.tokens.padding_idx)[:, skip:]
+        if is_padding is None:
+            is_padding = tokens.eq(self.tokens.padding_idx)
+        positions = places(~is_padding)[:, skip:]
         return self.embed(tokens[:, skip:], positions=positions, length=tokens.size(1))
 
     def embed(self, tokens: Tensor, *, positions: Tensor, length: int) -> Tensor:

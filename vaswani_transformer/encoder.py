@@ -51,18 +51,22 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.final_norm = nn.Identity() if final_norm is None else final_norm
 
-    def forward(self, tokens: Tensor) -> Memory:
+    def forward(self, tokens: Tensor, is_padding: Tensor | None = None) -> Memory:
         """What the decoder attends to.
 
         Args:
             tokens: [B, S], padded on either side; a row of padding alone gives NaN
+            is_padding: bool [B, S], True at padding; found from the ids, if not given
         """
-        return self.encode(tokens)[0]
+        return self.encode(tokens, is_padding=is_padding)[0]
 
-    def encode(self, tokens: Tensor, need_weights: bool = False) -> tuple[Memory, list[Tensor]]:
+    def encode(
+        self, tokens: Tensor, need_weights: bool = False, is_padding: Tensor | None = None
+    ) -> tuple[Memory, list[Tensor]]:
         """As :meth:`forward`, with each layer's attention weights [B, H, S, S], if needed."""
-        x = self.embedding(tokens)  # [B, S, D]
-        is_padding = self.find_padding(tokens)
+        x = self.embedding(tokens, is_padding=is_padding)  # [B, S, D]
+        if is_padding is None:
+            is_padding = self.find_padding(tokens)
         mask = padding_mask(is_padding)
         weights: list[Tensor] = []
         for layer in self.layers:

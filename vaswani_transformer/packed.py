@@ -6,7 +6,6 @@ dict.LANG.txt       the vocabularies
 SHA256SUMS          a hash of every file
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from .config import TransformerConfig
-from .sums import read_sums
+from .sums import SUMS, check_file, read_sums
 from .vocabulary import Vocabulary
 
-CONFIG, WEIGHTS, SUMS = "config.json", "model.safetensors", "SHA256SUMS"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: what config.json begins with
 FORMAT, VERSION = "vaswani-transformer", 1
 #: the matrices of source, target and output, which may be one (3.4)
@@ -33,11 +32,7 @@ def check_sums(folder: Path, names: Iterable[str]) -> None:
     """Raise ValueError for a file that is not as ``SHA256SUMS`` says; OSError if one is missing."""
     sums = read_sums(folder / SUMS)
     for name in names:
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != sums.get(name):
-            raise ValueError(
-                f"{folder / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
-                "the folder again, or pack the model again"
-            )
+        check_file(folder / name, sums.get(name), "pack the model again")
 
 
 def read_table(folder: Path) -> dict[str, Any]:

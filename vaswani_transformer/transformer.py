@@ -3,20 +3,27 @@
 Shape letters: B batch, S source, T target, V vocabulary.
 """
 
+import contextlib
 from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from .alternatives import ActivatedFeedForward, NormFirst
 from .attention import CrossAttention, SelfAttention
 from .config import TransformerConfig, check_sizes
 from .decoder import Decoder
-from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
+from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions, is_traced
 from .encoder import Encoder
+from .fast import use_fused_attention
 from .initialisation import initialise
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
 from .packed import PackedModel, read_packed
 from .vocabulary import PAD
+
+Model = TypeVar("Model", bound="Transformer")
+"""The paper's model, or a variant of it."""
 
 
 class Transformer(nn.Module):
@@ -29,61 +36,77 @@ class Transformer(nn.Module):
         config: its sizes
         source_vocab_size: types of the source, the special ones included
         target_vocab_size: types of the target: the same ones, where the matrix is shared
+        padding_idx: the id of padding in both
+        attention: ``readable``, equation 1 as it is written; or ``sdpa``, the same within rounding
+            by torch's ``scaled_dot_product_attention``
+        device: where to make the parameters; torch's default device, if not given
+        dtype: of the parameters; torch's default type, if not given
 
     Raises:
         ValueError: no model can have these sizes.
     """
 
     def __init__(
-        self, config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
+        self,
+        config: TransformerConfig,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        padding_idx: int = PAD,
+        *,
+        attention: Literal["readable", "sdpa"] = "readable",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_sizes(config)
         self.config = config
         self.d_model = config.encoder_embed_dim
-        source, target, output = embedding_matrices(config, source_vocab_size, target_vocab_size)
-        self.encoder = self.build_encoder(source)
-        self.decoder = self.build_decoder(target, output)
-        initialise(self, str(config.init))
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path) -> "Transformer":
-        """The model in a folder that ``vaswani pack`` made, in evaluation mode.
-
-        Raises:
-            ValueError: the folder is no packed model, of another version, altered, or of a variant,
-                which only its own class can load.
-            OSError: a file is missing.
-        """
-        return cls.from_packed(read_packed(folder))
-
-    @classmethod
-    def from_packed(cls, packed: PackedModel) -> "Transformer":
-        """As :meth:`from_pretrained`, of a folder that was read; see packed.py."""
-        if packed.variant and cls is Transformer:
-            raise ValueError(
-                f"{packed.folder} is a {packed.variant['arch']!r}, a variant of the paper's model: "
-                "load it by from_pretrained of the class that makes its parts, a subclass of "
-                "Transformer"
+        self.padding_idx = padding_idx
+        with torch.device(device) if device else contextlib.nullcontext():
+            source, target, output = embedding_matrices(
+                config, source_vocab_size, target_vocab_size, padding_idx
             )
-        parameters = packed.parameters()
-        model = cls(packed.config, len(packed.source), len(packed.target))
-        model.load_state_dict(parameters)
-        return model.eval()
+            self.encoder = self.build_encoder(source)
+            self.decoder = self.build_decoder(target, output)
+        self.reset_parameters()
+        if dtype:
+            self.to(dtype)
+        if attention == "sdpa":
+            use_fused_attention(self)
+        elif attention != "readable":
+            raise ValueError(f"attention is {attention!r}: give 'readable' or 'sdpa'")
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(
+        self, source: Tensor, target: Tensor, src_key_padding_mask: Tensor | None = None
+    ) -> Tensor:
         """[B, S] and, shifted right, [B, T] → logits [B, T, V].
 
         Args:
             source: ids, padded on either side; each row has at least one that is not padding
             target: ids, padded on the right, where the causal mask hides it
+            src_key_padding_mask: bool [B, S], True at padding, as in torch.nn.Transformer; where
+                the ids are ``padding_idx``, if not given
 
         Raises:
             ValueError: source and target have different numbers of sentences; or, where looking at
                 the ids costs nothing, the padding is not as described.
         """
-        check_padding(source, target)
-        return self.decoder(target, self.encoder(source))
+        check_padding(source, target, self.padding_idx, src_key_padding_mask)
+        return self.decoder(target, self.encoder(source, src_key_padding_mask))
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, as ``config.init`` says; norms get gain 1 and bias 0.
+
+        A shared output matrix is shared again, which ``to_empty`` undoes. Parameters of a variant's
+        own parts that are no nn.Embedding, nn.LayerNorm or the paper's projections stay as they
+        are.
+        """
+        if not self.config.untie_embeddings:
+            self.decoder.output_projection.weight = self.decoder.embedding.tokens.weight
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+        initialise(self, str(self.config.init))
 
     def build_encoder(self, tokens: nn.Embedding) -> Encoder:
         """The encoder (3.1)."""
@@ -91,7 +114,7 @@ class Transformer(nn.Module):
         positions = self.build_positions(config.encoder_learned_pos, config.max_source_positions)
         embedding = self.build_embedding(tokens, positions)
         layers = [self.build_encoder_layer() for _ in range(config.encoder_layers)]
-        return Encoder(embedding, layers, self.build_final_norm())
+        return Encoder(embedding, layers, self.build_end_of_stack(config.encoder_normalize_before))
 
     def build_decoder(self, tokens: nn.Embedding, output: nn.Linear) -> Decoder:
         """The decoder (3.1)."""
@@ -99,26 +122,29 @@ class Transformer(nn.Module):
         positions = self.build_positions(config.decoder_learned_pos, config.max_target_positions)
         embedding = self.build_embedding(tokens, positions)
         layers = [self.build_decoder_layer() for _ in range(config.decoder_layers)]
-        return Decoder(embedding, layers, output, self.build_final_norm())
+        final_norm = self.build_end_of_stack(config.decoder_normalize_before)
+        return Decoder(embedding, layers, output, final_norm)
 
     def build_encoder_layer(self) -> EncoderLayer:
         """One layer of the encoder, each of whose sub-layers is followed by its add and norm."""
+        norm_first = self.config.encoder_normalize_before
         return EncoderLayer(
             self.build_self_attention(self.config.encoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_feed_forward(self.config.encoder_ffn_embed_dim),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
         )
 
     def build_decoder_layer(self) -> DecoderLayer:
         """One layer of the decoder, each of whose sub-layers is followed by its add and norm."""
+        norm_first = self.config.decoder_normalize_before
         return DecoderLayer(
             self.build_self_attention(self.config.decoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_cross_attention(self.config.decoder_attention_heads),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
             self.build_feed_forward(self.config.decoder_ffn_embed_dim),
-            self.build_add_and_norm(),
+            self.build_around(norm_first),
         )
 
     def build_embedding(self, tokens: nn.Embedding, positions: nn.Module) -> InputEmbedding:
@@ -129,7 +155,7 @@ class Transformer(nn.Module):
         """Sinusoids, or a learned table of ``max_length`` rows (3.5)."""
         if learned:
             return LearnedPositions(max_length, self.d_model)
-        return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout))
+        return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout), self.padding_idx)
 
     def build_self_attention(self, heads: int) -> SelfAttention:
         """Self-attention of ``heads`` heads (3.2.2)."""
@@ -153,35 +179,87 @@ class Transformer(nn.Module):
 
     def build_feed_forward(self, d_ff: int) -> FeedForward:
         """The feed-forward network (3.3)."""
+        activation = str(self.config.activation_fn)
+        if activation != "relu":
+            dropout = self.config.activation_dropout
+            return ActivatedFeedForward(self.d_model, d_ff, dropout, activation)
         return FeedForward(self.d_model, d_ff, self.config.activation_dropout)
+
+    def build_around(self, norm_first: bool) -> AddAndNorm:
+        """What is around a sub-layer: the paper's add and norm, or with the norm first."""
+        if norm_first:
+            return NormFirst(self.d_model, self.config.dropout, self.config.layer_norm_eps)
+        return self.build_add_and_norm()
 
     def build_add_and_norm(self) -> AddAndNorm:
         """What is around each sub-layer (3.1, 5.4)."""
         return AddAndNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
 
+    def build_end_of_stack(self, norm_first: bool) -> nn.Module:
+        """A norm after the last layer, if the layers' norms come first."""
+        if norm_first:
+            return nn.LayerNorm(self.d_model, self.config.layer_norm_eps)
+        return self.build_final_norm()
+
     def build_final_norm(self) -> nn.Module:
         """What ends each stack: nothing in the paper, whose layers end with a norm."""
         return nn.Identity()
 
+    @classmethod
+    def from_pretrained(cls: type[Model], folder: str | Path, **options: Any) -> Model:
+        """Load the model in a folder that ``vaswani pack`` made, in evaluation mode.
 
-def check_padding(source: Tensor, target: Tensor) -> None:
+        Args:
+            folder: the folder
+            options: ``attention``, ``device`` and ``dtype`` of the constructor
+
+        Raises:
+            ValueError: the folder is no packed model, of another version, altered, or of a variant,
+                which only its own class can load.
+            OSError: a file is missing.
+        """
+        return cls.from_packed(read_packed(folder), **options)
+
+    @classmethod
+    def from_packed(cls: type[Model], packed: PackedModel, **options: Any) -> Model:
+        """As :meth:`from_pretrained`, of a folder that was read; see packed.py."""
+        if packed.variant and cls is Transformer:
+            raise ValueError(
+                f"{packed.folder} is a {packed.variant['arch']!r}, a variant of the paper's model: "
+                "load it by from_pretrained of the class that makes its parts, a subclass of "
+                "Transformer"
+            )
+        parameters = packed.parameters()
+        model = cls(packed.config, len(packed.source), len(packed.target), **options)
+        model.load_state_dict(parameters)
+        return model.eval()
+
+
+def check_padding(
+    source: Tensor, target: Tensor, padding_idx: int, is_padding: Tensor | None = None
+) -> None:
     """Raise ValueError for padding that gives NaN or wrong results, where it can be seen.
 
     A GPU's host would have to wait for the values, and a graph that is traced has none yet.
     """
-    # torch 2.2 does not know; there torch.compile breaks its graph here
-    is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
-    if source.device.type != "cpu" or torch.jit.is_tracing() or is_compiling():
+    if source.device.type != "cpu" or is_traced():
         return
-    if source.eq(PAD).all(dim=1).any():
+    if is_padding is None:
+        is_padding = source.eq(padding_idx)
+    elif is_padding.shape != source.shape or is_padding.dtype != torch.bool:
         raise ValueError(
-            f"a row of the source is padding alone (id {PAD}), and attention over nothing is NaN: "
-            "leave it out of the batch"
+            f"src_key_padding_mask is {is_padding.dtype} {list(is_padding.shape)}: give bool "
+            f"{list(source.shape)}, True at padding"
         )
-    if target[:, :1].eq(PAD).any():
+    if is_padding.all(dim=1).any():
         raise ValueError(
-            f"a row of the target begins with padding (id {PAD}), which the causal mask does not "
-            "hide from the words after it: pad targets on the right"
+            f"a row of the source is padding alone (id {padding_idx}), and attention over nothing "
+            "is NaN: leave it out of the batch"
+        )
+    if target[:, :1].eq(padding_idx).any():
+        raise ValueError(
+            f"a row of the target begins with padding (id {padding_idx}), which the causal mask "
+            "does not hide from the words after it: pad targets on the right"
         )
 
 
@@ -195,22 +273,25 @@ def source_has_own_matrix(config: TransformerConfig) -> bool:
 
 
 def embedding_matrices(
-    config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
+    config: TransformerConfig,
+    source_vocab_size: int,
+    target_vocab_size: int,
+    padding_idx: int = PAD,
 ) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
     """The tables of source and target and the pre-softmax matrix, one parameter in the paper (3.4).
 
-    A table's padding row gets no gradient from being looked up. Where the output matrix is the same
-    table, the row is still trained, as a class that is never right; it reaches no real token.
+    ``padding_idx`` stops the gradient of lookups only. With one shared matrix the row of padding
+    still moves, because the softmax pushes its logit down. That does no harm: nothing reads it.
 
     Raises:
         ValueError: the sizes of vocabularies that would share a matrix differ.
     """
     dim = config.encoder_embed_dim
-    source = nn.Embedding(source_vocab_size, dim, padding_idx=PAD)
+    source = nn.Embedding(source_vocab_size, dim, padding_idx=padding_idx)
     output = nn.Linear(dim, target_vocab_size, bias=False)
     target = source
     if source_has_own_matrix(config):
-        target = nn.Embedding(target_vocab_size, dim, padding_idx=PAD)
+        target = nn.Embedding(target_vocab_size, dim, padding_idx=padding_idx)
     elif source_vocab_size != target_vocab_size:
         raise ValueError(
             f"{source_vocab_size} source and {target_vocab_size} target types cannot share one "

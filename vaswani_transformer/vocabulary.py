@@ -2,14 +2,30 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-PAD, EOS, UNK = 1, 2, 3
-"""Padding, the end of a sentence (with which the decoder also begins), and an unknown type."""
+
+class SpecialIds(NamedTuple):
+    """The ids with a meaning of their own; the defaults are those of fairseq's dictionaries."""
+
+    pad: int = 1
+    eos: int = 2
+    """the end of a sentence, with which the decoder also begins"""
+    unk: int = 3
+    """a type that the vocabulary lacks"""
+
+
+FAIRSEQ_IDS = SpecialIds()
+PAD, EOS, UNK = FAIRSEQ_IDS
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+OVERWRITE = " #fairseq:overwrite"
+"""ends a line of a dictionary whose type takes the place of an earlier one"""
 
 
 class Vocabulary:
     """Types by their ids, which count from 0; the first four are :data:`SPECIAL`.
+
+    A type that occurs more than once is encoded as its last id.
 
     Args:
         types: the others, in the order of their ids
@@ -25,21 +41,26 @@ class Vocabulary:
     def load(cls, path: str | Path) -> "Vocabulary":
         """Read a dictionary of fairseq's: on each line a type and how often it occurred.
 
+        As in fairseq, a type may occur a second time, or be a special one, such as ``<unk>`` in the
+        text, on a line that ends in ``#fairseq:overwrite``.
+
         Raises:
-            ValueError: a line has another form, or a type occurs twice.
+            ValueError: a line has another form, or a type occurs twice without that mark.
         """
-        types = []
+        types: list[str] = []
+        earlier = set(SPECIAL)
         with open(path, encoding="utf-8", newline="\n") as lines:
             for line in lines:
-                entry = line.rstrip("\n").removesuffix(" #fairseq:overwrite")
+                text = line.rstrip("\n")
+                entry = text.removesuffix(OVERWRITE)
                 name, _, count = entry.rpartition(" ")
                 if not (name and count.isdecimal()):
                     raise ValueError(f"{path}: not a type and a count: {line!r}")
+                if name in earlier and entry == text:
+                    raise ValueError(f"{path}: the type {name!r} occurs twice")
+                earlier.add(name)
                 types.append(name)
-        vocabulary = cls(types)
-        if len(vocabulary.ids) < len(vocabulary.types):
-            raise ValueError(f"{path}: a type occurs twice")
-        return vocabulary
+        return cls(types)
 
     def __len__(self) -> int:
         return len(self.types)

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import lzma
+import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -98,6 +99,34 @@ def in_notebook() -> bool:
     except ImportError:
         return False
     return get_ipython() is not None
+
+
+def bits(nats: float) -> float:
+    """A loss computed with natural logarithms, in bits."""
+    return nats / math.log(2)
+
+
+# ---- Compare -------------------------------------------------------------------------------------
+
+
+def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) -> None:
+    """Print whether a function of the reader's returns what ours returns.
+
+    Args:
+        name: of the function
+        mine: what it returned; None if it is not written yet
+        expected: what ours returned
+    """
+    if mine is None:
+        print(f"{name}: not written yet")
+        return
+    actual, wanted = (torch.as_tensor(value).double() for value in (mine, expected))
+    if actual.shape != wanted.shape:
+        print(f"{name}: the shape is {list(actual.shape)}, and should be {list(wanted.shape)}")
+    elif torch.allclose(actual, wanted, rtol=1e-4, atol=1e-5):
+        print(f"{name}: the same as ours")
+    else:
+        print(f"{name}: other numbers than ours, by up to {(actual - wanted).abs().max():.2g}")
 
 
 # ---- Draw ----------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ SENTENCES = 2
 LONGEST_SHOWN = 72
 """Characters of a translation that the page gives."""
 PICTURE = "curves.png"
+PROPERTIES = "properties.json"
 
 Result = dict[str, Any]
 """What a run wrote when it ended; empty before."""
@@ -116,12 +117,30 @@ def translations(results: dict[str, Result]) -> str:
     return "\n".join(Table(["", *sources], lines).lines())
 
 
+def properties_table(properties: dict[str, dict[str, bool]]) -> str:
+    """Return the table of what experiments.bugs.properties measured, by title."""
+    titles = ["correct", *LETTERS]
+    lines = []
+    for title, name in zip(titles, [CORRECT, *QUIZ], strict=True):
+        found = properties.get(name, {})
+        steps = "yes" if found.get("steps_are_one_pass") else "**no**"
+        neighbours = "no" if found.get("neighbours_change_nothing") else "**yes**"
+        lines.append([title, steps, neighbours])
+    columns = [
+        "",
+        "does decoding word by word compute the logits of one pass?",
+        "do a sentence's logits change with its neighbours in the batch?",
+    ]
+    return "\n".join(Table(columns, lines).lines())
+
+
 def fill_in(page: str, folder: Path) -> str:
     """The page with the figures of the correct code and of each letter."""
     titles = ["correct", *LETTERS]
     results = results_of(folder, [CORRECT, *QUIZ])
     by_title = dict(zip(titles, results, strict=True))
     page = put(page, "scores", losses_and_scores(by_title, SHOWN_AT))
+    page = put(page, "properties", properties_table(read_json(folder / PROPERTIES)))
     return put(page, "translations", translations(by_title))
 
 

@@ -4,6 +4,7 @@
     python -m experiments.bugs.quiz --published    those from published code, 600 updates
     python -m experiments.bugs.quiz attention-not-scaled dropout-on-the-residual
     python -m experiments.bugs.quiz --updates 20 --out /tmp/bugs
+    python -m experiments.bugs.quiz --properties   what needs no training: one minute
 
 A bug is a patch in tests/mutants, planted in a temporary copy of the sources. There the usual
 commands train, average, decode and score the demo with one thread; its data is made once, in
@@ -27,6 +28,7 @@ from benchmarks.machine import machine
 from experiments.bugs.page import (
     CORRECT,
     PAGE,
+    PROPERTIES,
     PUBLISHED,
     QUIZ,
     draw_quiz,
@@ -72,6 +74,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--updates", type=int, metavar="N", help="(default: the demo's 1,800)")
     options.add_argument("--published", action="store_true", help="those from published code")
+    options.add_argument(
+        "--properties", action="store_true", help="measure the properties of the quiz alone"
+    )
     options.add_argument(
         "--out", metavar="DIR", type=Path, help="(default: a folder of experiments/bugs/records)"
     )
@@ -207,6 +212,30 @@ def measure(name: str, updates: int | None, out: Path, sources: Path, place: Pat
     shutil.rmtree(place)
 
 
+def measure_properties(out: Path) -> None:
+    """Write ``properties.json``: what experiments.bugs.properties says of each bug of the quiz."""
+    properties = {}
+    with tempfile.TemporaryDirectory(prefix="bugs-") as folder:
+        sources = mutants.copy_sources(Path(folder) / "sources")
+        for name in (CORRECT, *QUIZ):
+            place = Path(folder) / name
+            shutil.copytree(sources, place)
+            if name != CORRECT and not mutants.plant(name, place):
+                raise UserError(f"tests/mutants/{name}.patch no longer applies to the sources")
+            done = subprocess.run(
+                [sys.executable, "-m", "experiments.bugs.properties"],
+                cwd=place,
+                env=mutants.environment(place),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            properties[name] = json.loads(done.stdout)
+            print(f"{name}: {done.stdout.strip()}", flush=True)
+    with atomic_write(out / PROPERTIES) as stream:
+        json.dump(properties, stream, indent=1)
+
+
 # ---- all of them -------------------------------------------------------------------------------
 
 
@@ -232,6 +261,13 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         UserError: there is no such bug, or its figures would not be those of the page.
     """
+    if args.properties:
+        out = args.out or RECORDS
+        out.mkdir(parents=True, exist_ok=True)
+        measure_properties(out)
+        if args.out is None:
+            fill_in_page(False, out)
+        return
     if args.updates and args.out is None:
         raise UserError("--updates does not give the figures of docs/bugs.md: give --out, too")
     names = list(dict.fromkeys(args.names))

@@ -15,6 +15,7 @@ from experiments.curves import Curve, read_log, updates_to
 from experiments.fairseq_runs import (
     FairseqExperiment,
     execute,
+    rate_text,
     refuse_other_training,
     seed_trainings,
 )
@@ -56,9 +57,9 @@ class LearningExperiment(FairseqExperiment):
         return {"curve": log.curve, "tokens_per_update": log.tokens}
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """How fast one training alone is."""
+        """Its peak learning rate, and how fast one training alone is."""
         speeds = read_speeds(HERE.parent / self.table["speeds"], self.table["work"])
-        return {SPEED: speeds[self.table["rows"][row.name]["system"]]}
+        return {**super().describe(row), SPEED: speeds[self.table["rows"][row.name]["system"]]}
 
     def tables(self, record: Record) -> list[Table]:
         """Updates and seconds to reach some losses; the curves."""
@@ -99,7 +100,7 @@ def seconds_per_update(row: dict[str, Any]) -> float:
 
 def learning_table(record: Record) -> Table:
     """Updates and seconds to reach each of ``TARGETS``."""
-    columns = ["system", "seeds", "lowest nll of each, bits"]
+    columns = ["system", "rate", "seeds", "lowest nll of each, bits"]
     for target in TARGETS:
         columns += [f"updates to {target}", f"seconds to {target}"]
     columns += ["tokens per update", "tokens per second alone"]
@@ -107,7 +108,7 @@ def learning_table(record: Record) -> Table:
     for name, row in record["rows"].items():
         curves = curves_of(row)
         lowest = [f"{min(curve.values()):.2f}" for curve in curves]
-        cells = [name, str(len(curves)), ", ".join(lowest)]
+        cells = [name, rate_text(row), str(len(curves)), ", ".join(lowest)]
         for target in TARGETS:
             cells += cells_to_reach(target, curves, seconds_per_update(row))
         tokens = statistics.mean(run["tokens_per_update"] for run in row["runs"])

@@ -13,15 +13,21 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from experiments.fairseq_runs import FairseqExperiment, result
-from experiments.intervals import mean_text
+import numpy as np
+
+from experiments.fairseq_runs import FairseqExperiment, rate_text, result
+from experiments.intervals import Values, differences, mean_text, rule
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record
+from experiments.sentences import widths_over_both
+from experiments.system_tables import difference_text, seed_of
 from experiments.tables import Table
 from vaswani.common.files import read_json
 from vaswani.data.text import read_lines
 
 POSITIONS = 30
+WRONG = {"wrong_equal": "equal_neighbours", "wrong_others": "others"}
+"""Of a run: the lines of the test that are wrong → how many sentences there are."""
 CROWDED = 60
 """Of the sentences without equal neighbours; rows with more wrong are not shown in the picture."""
 
@@ -123,32 +129,70 @@ def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
     return [(sources[line], hypotheses[line]) for line in sorted(set.intersection(*wrong))]
 
 
+def values_of(record: Record, key: str) -> Values:
+    """By row and seed: tokenised BLEU, or how many sentences are wrong."""
+    values: Values = {}
+    for name, row in record["rows"].items():
+        figures = {seed_of(run): run[key] for run in row["runs"]}
+        counted = key in WRONG
+        values[name] = {seed: len(x) if counted else x for seed, x in figures.items()}
+    return values
+
+
 def neighbours_table(record: Record, names: list[str]) -> Table:
-    """A line for each of these rows."""
-    first = record["rows"][names[0]]["runs"][0]
-    columns = ["row", "BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
-    columns += [f"wrong of the other {first['others']}", "neighbouring positions, of words"]
+    """A line for each of these rows; all rows of the record are compared with the first."""
+    reference = next(iter(record["rows"]))
+    first = record["rows"][reference]["runs"][0]
+    figures = {key: values_of(record, key) for key in ("bleu_tokenised", *WRONG)}
+    minus = {key: differences(values, reference) for key, values in figures.items()}
+    columns = ["row", "rate", "BLEU (tokenised)", f"minus {reference}"]
+    for title in (f"{first['equal_neighbours']}", f"other {first['others']}"):
+        columns += [f"wrong of the {title}", f"minus {reference}", "± over seeds and sentences"]
+    over_both = {key: widths_of_wrong(record, key) for key in WRONG}
+    columns.append("neighbouring positions, of words")
     lines = []
     for name in names:
-        runs = record["rows"][name]["runs"]
-        cells = [name, mean_text([run["bleu_tokenised"] for run in runs])]
-        for key in ("wrong_equal", "wrong_others"):
-            cells.append(mean_text([len(run[key]) for run in runs], ".1f"))
-        near = [
-            run["between_neighbours"] / run["between_words"]
-            for run in runs
-            if "between_words" in run
-        ]
+        row = record["rows"][name]
+        cells = [name, rate_text(row)]
+        for key, values in figures.items():
+            form = ".1f" if key in WRONG else ".2f"
+            cells.append(mean_text(list(values[name].values()), form))
+            cells.append(difference_text(minus[key].get(name), f"+{form}"))
+            if key in WRONG:
+                width = over_both[key].get(name)
+                cells.append("–" if width is None else f"± {width:.1f}")
+        near = []
+        for run in row["runs"]:
+            if "between_words" in run:
+                near.append(run["between_neighbours"] / run["between_words"])
         cells.append(f"{statistics.mean(near):.3f}" if near else "–")
         lines.append(cells)
-    return Table(columns, lines)
+    note = (
+        f"{rule(figures['bleu_tokenised'], reference)} Over seeds and sentences: the 95 % interval "
+        "by a bootstrap over both; p is of the seeds alone, on the sentences of this test."
+    )
+    return Table(columns, lines, note)
+
+
+def widths_of_wrong(record: Record, key: str) -> dict[str, float]:
+    """Row → half the interval of how many more sentences are wrong, over seeds and sentences."""
+    values = values_of(record, key)
+    runs = [run for row in record["rows"].values() for run in row["runs"]]
+    sentences = runs[0][WRONG[key]]
+    wrong_lines = sorted({line for run in runs for line in run[key]})  # by some run
+    counts = {}
+    for name, row in record["rows"].items():
+        for run in row["runs"]:
+            is_wrong = np.zeros((sentences, 1))
+            is_wrong[[wrong_lines.index(line) for line in run[key]]] = 1
+            counts[name, seed_of(run)] = is_wrong
+    return widths_over_both(values, counts, next(iter(values)), score=lambda sums: sums[..., 0])
 
 
 def draw_wrong(record: Record, path: Path) -> None:
     """Each seed's sentences that are wrong, by row."""
     figure, axes = figure_of(1, 2, size=(9, 4), sharey=True)
-    keys = (("wrong_equal", "equal_neighbours"), ("wrong_others", "others"))
-    for axis, (key, of) in zip(axes, keys, strict=True):
+    for axis, (key, of) in zip(axes, WRONG.items(), strict=True):
         for place, row in enumerate(record["rows"].values()):
             each = [len(run[key]) for run in row["runs"]]
             axis.plot(each, [place] * len(each), "o", color=f"C{place % 10}", alpha=0.6)

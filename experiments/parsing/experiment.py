@@ -28,6 +28,7 @@ import torch
 from experiments.fairseq_runs import (
     FairseqExperiment,
     execute,
+    rate_text,
     refuse_other_training,
     seed_trainings,
 )
@@ -103,10 +104,6 @@ class ParsingExperiment(FairseqExperiment):
             "parsers": parsers,
             "nll": {whose: parser.nll("valid", other) for whose, other in SOURCES.items()},
         }
-
-    def describe(self, row: Row) -> dict[str, Any]:
-        """Nothing: no learning rate is chosen."""
-        return {}
 
     def complete(self, record: Record, earlier: Path | None) -> None:
         """The baselines, and F1 by whether the number of leaves is right."""
@@ -194,13 +191,13 @@ def parser_table(record: Record) -> Table:
 
 def nll_table(record: Record) -> Table:
     """What an opening bracket takes, by its source."""
-    columns = ["source", "updates"]
+    columns = ["source", "rate", "updates"]
     columns += [f"opening brackets, {whose} source, bits" for whose in SOURCES]
     lines = []
     for name, row in record["rows"].items():
         run = row["runs"][0]
         bits = [f"{run['nll'][whose]:.3f}" for whose in SOURCES]
-        lines.append([name, f"{run['updates']:,}", *bits])
+        lines.append([name, rate_text(row), f"{run['updates']:,}", *bits])
     return Table(columns, lines)
 
 

@@ -303,13 +303,14 @@ class RecallExperiment(Experiment):
 
 def accuracy_table(record: Record, sizes: Sequence[int]) -> Table:
     """Accuracy by k: the mean over the seeds, and each."""
-    columns = ["system", "parameters", "floats at k 64", "updates to 90 %"]
+    columns = ["system", "rate", "parameters", "floats at k 64", "updates to 90 %"]
     columns += [f"k = {k}" for k in sizes]
     lines = []
     for system, row in record["rows"].items():
         runs = row["runs"]
         when = ", ".join(str(run["updates to 90 %"] or "never") for run in runs)
-        cells = [system, f"{runs[0]['parameters']:,}", f"{runs[0]['floats']['64']:,}", when]
+        cells = [system, f"{runs[0]['rate']:g}", f"{runs[0]['parameters']:,}"]
+        cells += [f"{runs[0]['floats']['64']:,}", when]
         for k in sizes:
             cells.append(mean_text([run["accuracy"][str(k)] for run in runs], ".1f"))
         lines.append(cells)

@@ -1,16 +1,24 @@
 """What rows.yaml asks for, as systems are compared (experiments/system_tables.py), with verdicts.
 
-A change pays where the 95 % interval of its difference from ours, over the same seeds, is on its
-side of zero: in BLEU at equal updates, in the validation loss there and at equal time.
+A change pays where its difference from ours is shown, at equal updates, by the rule of
+experiments/intervals.py: in BLEU, in the validation loss.
 """
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from experiments.intervals import SEEDS_OF_AN_INTERVAL, Interval, paired_interval
+from experiments.fairseq_runs import rate_text
+from experiments.intervals import Difference
 from experiments.records import Record
-from experiments.system_tables import SystemsExperiment, bits_of, by_seed, mean_of
+from experiments.system_tables import (
+    SystemsExperiment,
+    bits_of,
+    both_note,
+    by_seed,
+    minus_first,
+    over_both,
+    rule_of,
+)
 from experiments.tables import Table
 
 NOT_SHOWN = "not shown"
@@ -24,63 +32,42 @@ class LaterChanges(SystemsExperiment):
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
 
-def verdict(difference: Interval, seeds: int, better: int) -> str:
+def verdict(difference: Difference, better: int) -> str:
     """What a difference from ours says of a change.
 
     Args:
-        difference: over the seeds that both have
-        seeds: how many these are
+        difference: of the change from ours
         better: 1 if higher is better, -1 if lower
     """
-    if seeds < SEEDS_OF_AN_INTERVAL or not difference.excludes_zero:
+    if not difference.shown:
         return NOT_SHOWN
     return "pays" if difference.value * better > 0 else "does not"
 
 
-def cell(
-    values: dict[int, float], reference: dict[int, float], better: int, form: str = "+.2f"
-) -> str:
-    """``+1.77 ± 0.98: pays``, of figures by seed; a dash if no seed has both."""
-    seeds = len(values.keys() & reference.keys())
-    difference = paired_interval(values, reference)
+def cell(difference: Difference | None, better: int, form: str = "+.2f") -> str:
+    """``+1.77 ± 0.76 (p 0.0016): pays``; a dash for ours."""
     if difference is None:
         return "–"
-    return f"{difference.text(form)}: {verdict(difference, seeds, better)}"
-
-
-def bits_then(row: dict[str, Any]) -> dict[int, float]:
-    """The validation loss at equal time, of the runs that had one."""
-    return {
-        seed: bits for seed, bits in by_seed(row, "bits_at_equal_time").items() if bits is not None
-    }
+    return f"{difference.text(form)}: {verdict(difference, better)}"
 
 
 def verdict_table(record: Record, names: Sequence[str]) -> Table:
-    """Some rows, and minus the first with their verdicts."""
-    first = record["rows"][names[0]]
-    minutes = record["equal_seconds"] / 60
-    columns = ["change", "BLEU", "minus ours", "validation, bits", "minus ours"]
-    columns += [f"minus ours after {minutes:.0f} CPU minutes", "CPU minutes"]
+    """Some rows, and minus the first with their verdicts; all rows of the record are compared."""
+    bleu_minus = minus_first(record, "bleu")
+    bits_minus = minus_first(record, "bits")
+    first = next(iter(record["rows"]))
+    columns = ["change", "rate", "BLEU", f"minus {first}", "± over seeds and sentences"]
+    columns += ["validation, bits", f"minus {first}"]
     lines = []
     for name in names:
         row = record["rows"][name]
-        bleu, bits, bits_in_time = by_seed(row, "bleu"), bits_of(row), bits_then(row)
-        differences = ["–"] * 3
-        if row is not first:
-            differences = [
-                cell(bleu, by_seed(first, "bleu"), better=1),
-                cell(bits, bits_of(first), better=-1, form="+.3f"),
-                cell(bits_in_time, bits_then(first), better=-1, form="+.3f"),
-            ]
-        means = [statistics.mean(values.values()) for values in (bleu, bits)]
-        cost = f"{mean_of(row, 'processor_seconds') / 60:.0f}"
-        at_equal_updates = [f"{means[0]:.2f}", differences[0], f"{means[1]:.3f}", differences[1]]
-        lines.append([name, *at_equal_updates, differences[2], cost])
-    note = (
-        "Minus ours: the same seeds, with 95 % intervals (Student's t), at equal updates, and when "
-        "the row that costs least had ended."
-    )
-    return Table(columns, lines, note)
+        bleu = statistics.mean(by_seed(row, "bleu").values())
+        bits = statistics.mean(bits_of(row).values())
+        cells = [name, rate_text(row), f"{bleu:.2f}", cell(bleu_minus.get(name), better=1)]
+        cells += [over_both(row), f"{bits:.3f}"]
+        cells.append(cell(bits_minus.get(name), better=-1, form="+.3f"))
+        lines.append(cells)
+    return Table(columns, lines, f"{rule_of(record)} {both_note(record)}")
 
 
 make = LaterChanges

@@ -24,12 +24,24 @@ SOURCE = ["The", "ho@@", "use", "is", "big", "."]
 TARGET = ["Das", "H@@", "au@@", "s", "ist", "gr@@", "oß", "."]
 CLICK = "<script>document.querySelector('#from button:nth-child(2)').click()</script>"
 
+#: writes how wide the page is, and how much of that is visible
+SIZES = """<script>
+const root = document.documentElement;
+document.getElementById("said").textContent = `${root.scrollWidth} ${root.clientWidth}`;
+</script>"""
 
-def elements(folder, text: str, hash: str = "") -> str:
+
+def elements(folder, text: str, hash: str = "", *flags: str) -> str:
     """The page once its script has run, which may write nothing to the console."""
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", path.as_uri() + hash]
+    command = [
+        CHROMIUM,
+        *FLAGS,
+        *flags,
+        f"--user-data-dir={folder / 'profile'}",
+        path.as_uri() + hash,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "CONSOLE" not in done.stderr, done.stderr
     return done.stdout
@@ -58,3 +70,14 @@ def test_a_chosen_word_shows_where_it_looks(by, head, tmp_path):
     assert [word for word, _ in shown] == [columns[n].text for n in best]
     shares = [float(share) for _, share in shown]
     assert shares == pytest.approx([expected[n] for n in best], abs=0.6)
+
+
+@pytest.mark.parametrize("by", ["words", "subwords"])
+def test_a_long_word_does_not_make_a_phone_scroll_sideways(by, tmp_path):
+    """Of 68 letters, as German has them; Chromium makes a window at least 500 pixels wide."""
+    word = "Donaudampfschifffahrtselektrizitatenhauptbetriebswerkbauunterbeamter"
+    attention = made([word, *SOURCE], [*TARGET, word])
+    text = page(attention, by).replace("</body>", CLICK + SIZES + "</body>")
+    found = elements(tmp_path, text, "", "--window-size=360,640")
+    content, visible = re.findall(r'id="said"[^>]*>(\d+) (\d+)<', found)[0]
+    assert int(content) <= int(visible) < 600

@@ -26,7 +26,8 @@ def test_the_average_is_the_mean_and_has_the_losses_of_training(
     """Two epochs, then, resumed with another limit, a third: the last two are averaged."""
     checkpoints = tmp_path / "checkpoints"
     for limit in ("2", "3"):
-        stock.train(tiny_data_bin, checkpoints, "--max-epoch", limit, model=model)
+        options = ["--task", "vaswani_translation", "--max-epoch", limit]
+        stock.train(tiny_data_bin, checkpoints, *options, model=model)
     assert stock.vaswani("average", tmp_path, "--last", 2) == 0
     averaged = checkpoints / "checkpoint_average_last2.pt"
 

@@ -10,6 +10,7 @@ import pytest
 from tests.own_text import HERE, sentence_of
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
 from vaswani.data import pipeline
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani_transformer import Transformer
@@ -115,6 +116,34 @@ def test_scores_of_older_weights_are_not_packed(own_run: Path, cli: Any) -> None
     assert json.loads(Path("second/config.json").read_text())["scores"] == {}
 
 
+def packed_scores(folder: str) -> dict[str, Any]:
+    scores: dict[str, Any] = json.loads(Path(folder, "config.json").read_text())["scores"]
+    return scores
+
+
+def test_scores_of_another_search_are_not_packed(own_run: Path, cli: Any) -> None:
+    """The card said "decoding: beam 4" and 13.03 BLEU, of beam 1; beam 4 had 18.66."""
+    assert cli("generate", "small", "--beam", 1).code == 0
+    scored = cli("score", "small")
+    assert "decoded with beam 1, lenpen 0.6" in scored.out and "20 sentences" in scored.out
+    packed = cli("pack", "small", "--out", "first")
+    assert "decoded with beam 1, not 4 as in the packed model" in packed.err
+    assert packed_scores("first") == {}
+    assert "Not scored with this decoding" in Path("first/README.md").read_text()
+    assert cli("generate", "small").code == cli("score", "small").code == 0
+    packed = cli("pack", "small", "--out", "second")
+    assert "not packed" not in packed.err
+    row = packed_scores("second")["test"]["bleu"]
+    references = Path("data/digits/text/test.de")
+    assert row["sentences"] == 20 and row["references_sha256"] == sha256_of(references)
+    card = Path("second/README.md").read_text()
+    assert row["decoding"] in card and row["references_sha256"] in card
+    references.write_text(references.read_text().replace("1", "2"))
+    packed = cli("pack", "small", "--out", "third")
+    assert "data/digits/text/test.de has changed since" in packed.err
+    assert packed_scores("third") == {}
+
+
 # ---- a model folder, through both doors ---------------------------------------------------------
 
 
@@ -132,8 +161,6 @@ def test_a_folder_of_another_kind_is_refused_by_both_readers(
     changes: dict[str, Any], named: str, model: Path, tmp_path: Path
 ) -> None:
     """Its hashes are right. The paper's model was read, with logits 4.4 apart."""
-    from vaswani.common.files import sha256_of
-
     folder = tmp_path / "model"
     shutil.copytree(model, folder)
     path = folder / "config.json"

@@ -7,7 +7,7 @@ import yaml
 
 from tests import archives, stock
 from tests.files import write
-from tests.own_text import HERE, LANGS, contents, sentence_of
+from tests.own_text import HERE, LANGS, contents, here, sentence_of
 from vaswani import cli
 from vaswani.data import bpe
 from vaswani.planning.first_experiment import settings_of_text
@@ -24,7 +24,7 @@ def test_the_training_text_is_split_anew_in_each_copy(own: Path) -> None:
     """And is the same words; validation and test text is split without dropout."""
     assert cli.main(HERE) == 0
     plain = contents(own / "data/own")
-    assert cli.main([*HERE, *DROPOUT]) == 0
+    assert cli.main(here(*DROPOUT)) == 0
     folder = own / "data/own"
     for lang in ("en", "de"):
         split = lines(folder / f"bpe/train.{lang}")
@@ -43,7 +43,7 @@ def test_the_training_text_is_split_anew_in_each_copy(own: Path) -> None:
 def test_a_new_experiment_says_what_it_costs(own: Path, capsys: pytest.CaptureFixture) -> None:
     """Of text that was split as usual it says nothing."""
     for name, options in (("usual", []), ("dropped", DROPOUT)):
-        assert cli.main([*HERE, *options]) == 0
+        assert cli.main(here(*options)) == 0
         capsys.readouterr()
         with stock.fresh_process():
             assert cli.main(["new", name, "--data", "data/own"]) == 0
@@ -66,7 +66,7 @@ def test_any_number_of_processes_writes_the_same(own: Path) -> None:
 
 def test_text_like_it_is_split_without_dropout(own: Path) -> None:
     """A second training text, too: it may be for another purpose."""
-    assert cli.main([*HERE, *DROPOUT]) == 0
+    assert cli.main(here(*DROPOUT)) == 0
     like = ["prepare", "--like", "data/own", "--train", "train", "--out", "data/more"]
     assert cli.main([*like, "--workers", "1"]) == 0
     recipe = yaml.safe_load((own / "data/more/recipe.yaml").read_text(encoding="utf-8"))
@@ -98,5 +98,5 @@ def test_a_new_experiment_counts_the_text_once(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(
     own: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
 ) -> None:
-    assert cli.main([*HERE, *options]) == 1
+    assert cli.main(here(*options)) == 1
     assert sentence in sentence_of(capsys) and not Path("data").exists()

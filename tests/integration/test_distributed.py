@@ -76,6 +76,7 @@ def assert_same_losses(checkpoints: Path, other: Path, least: int, tolerance: fl
 
 
 def test_losses_are_those_of_one_process(two, one):
+    """And they fall: by 1.0 to 1.4 with five seeds on AMX and on AVX2, and four without AVX."""
     assert_same_losses(two / "checkpoints", one, 10)
     first, *_, last = (loss for _, loss in sorted(losses(one).items()))
     assert first - last > 0.1, "it learns, so the gradients matter"
@@ -91,7 +92,11 @@ def test_one_process_keeps_the_records(two):
 
 
 def test_bleu_is_of_the_sentences_of_both_processes(two, tiny_data_bin, tiny_text):
-    """And the translations shown are those of the first lines, whichever process had them."""
+    """And the translations shown are those of the first lines, whichever process had them.
+
+    Of the update with the highest score: after the last one the model says next to nothing. With
+    five seeds the highest was 0.8 to 2.0, and the last one 0 three times.
+    """
     from sacrebleu.metrics import BLEU
 
     lines = [json.loads(line) for line in (two / "train.jsonl").read_text().splitlines()]
@@ -99,12 +104,14 @@ def test_bleu_is_of_the_sentences_of_both_processes(two, tiny_data_bin, tiny_tex
     meant = (tiny_text / "valid.de").read_text().splitlines()
     assert shown[-3:] == meant[:3]
     search = ["--gen-subset", "valid", "--beam", "1", "--max-len-a", "1", "--max-len-b", "50"]
-    saved = two / "checkpoints" / "checkpoint_last.pt"
-    found = stock.results(stock.generate(tiny_data_bin, saved, *search), "H")
+    validations = [line for line in lines if line["tag"] == "valid"]
+    best = max(validations, key=lambda line: line["valid_tokenised_bleu"])
+    saved = (two / "checkpoints").glob("checkpoint*.pt")
+    of_best = [path for path in saved if describe(path).updates == best["valid_num_updates"]]
+    found = stock.results(stock.generate(tiny_data_bin, str(of_best[0]), *search), "H")
     said = [found[number][-1] for number in range(20)]
     expected = BLEU(tokenize="none", force=True).corpus_score(said, [meant]).score
-    last = [line for line in lines if line["tag"] == "valid"][-1]
-    assert last["valid_tokenised_bleu"] == pytest.approx(expected, abs=0.01) and expected > 0
+    assert best["valid_tokenised_bleu"] == pytest.approx(expected, abs=0.01) and expected > 0
 
 
 def test_a_second_training_of_a_run_is_refused(workplace, monkeypatch, capsys):

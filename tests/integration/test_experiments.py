@@ -15,6 +15,7 @@ from experiments.curves import read_log
 from experiments.fairseq_runs import FairseqExperiment, result
 from experiments.harness import CommandError, Experiment, Row
 from experiments.learning.experiment import LearningExperiment
+from experiments.sentences import read_counts
 from experiments.system_tables import SystemsExperiment, comparisons
 from experiments.table3.experiment import PAPER
 from tests import stock
@@ -178,13 +179,12 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     assert [short["rate"] for short in record["rows"]["ours"]["rates"]] == [0.001, 0.01]
     assert {"bleu_interval", "chrf_interval"} <= ours.keys() and "bleu_p" not in ours
     assert 0 < other["bleu_p"] <= 1 and record["significance"].startswith("two-sided")
-    shortest = min(ours, other, key=lambda run: run["processor_seconds"])
-    last = list(read_log(Path(shortest["run"])).curve.values())[-1]
-    assert shortest["bits_at_equal_time"] == last
+    assert record["rows"]["ours"]["rate"] in (0.001, 0.01)
 
     folder = records.write_record(experiment, record, tmp_path / "records", None)
     assert records.page(experiment, folder) == (folder / "page.md").read_text(encoding="utf-8")
     assert (folder / "picture.png").is_file()
+    assert read_counts(folder).keys() == {Path(ours["run"]).name, Path(other["run"]).name}
     Path(ours["run"]).rename("elsewhere")
     assert comparisons(record) == {}
     again = records.measure(experiment, folder)

@@ -21,6 +21,9 @@ ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the package ctranslate2 is missing: exports to it are NOT tested"
 )
 
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
+#: of the demo's kind, which the model knows: its translations do not hang on rounding
+LINES = ["Clara lives at number three hundred and sixty-seven.", "The farmer sells 31 books."]
 #: min_len is 0 since CTranslate2 leaves the end out before the first softmax, fairseq after it
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10, "min_len": 0}
 
@@ -59,6 +62,9 @@ VARIANTS = {
     "fairseq's positions and norms": {"sinusoid_layout": "fairseq", "layer_norm_eps": 1e-5},
     "other depths": {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2},
     "wider heads": {"head_key_dim": 8, "head_value_dim": 8},
+    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "norms first in the decoder, GELU": {"decoder_normalize_before": True, "activation_fn": "gelu"},
+    "swish": {"activation_fn": "swish"},
 }
 
 
@@ -81,8 +87,14 @@ def test_every_word_has_our_probability(options, tmp_path):
 
 @pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7)])
 def test_quantised_parameters_are_smaller(kind, size, model, moved, text, tmp_path, monkeypatch):
-    # int8 is less exact with AVX2 alone, and may be refused
+    """And less exact, by how much depends on the processor: nothing is asked of translations.
+
+    CTranslate2's products of int8 overflow with AVX2 alone. Of three models that knew these
+    sentences, 11 to 24 of 24 translations were then identical, and no more after more updates;
+    21 to 24 were with AMX. Such an export may be refused, which is what its proof is for.
+    """
     monkeypatch.setitem(export_proof.TOLERANCES, kind, 10.0)
+    monkeypatch.setitem(export_proof.LEAST_IDENTICAL, kind, 0.0)
     out = tmp_path / "out"
     assert export(model, "--quantization", kind, "--out", out, "--text", text) == 0
     tables = [json.loads((folder / "vaswani.json").read_text()) for folder in (out, moved)]
@@ -109,7 +121,8 @@ def test_it_translates_as_the_packed_model(options, model, moved, text, tmp_path
     lines.write_text(text.read_text() + "\n   \n" + "the " * 80 + "\nthe elephant\n")
     found, expected = tmp_path / "found", tmp_path / "expected"
     for folder, output in ((moved, found), (model, expected)):
-        flags = ["--workers", 1, *options, "--output", output]
+        workers = [] if "--workers" in options else ["--workers", 1]
+        flags = [*workers, *options, "--output", output]
         assert stock.vaswani("translate", folder, lines, *flags) == 0
     assert found.read_text() == expected.read_text()
     assert found.read_text().count("\n") == 28
@@ -183,7 +196,10 @@ def proof(model, text, tmp_path, *more: object) -> Any:
 
 @pytest.mark.parametrize("kind", ["", "float16"])
 def test_a_young_model_is_exported(kind, young, more_text, tmp_path):
-    """Whatever its search turns a last digit into: nearly all translations are identical."""
+    """Whatever its search turns a last digit into: nearly all translations are identical.
+
+    With three seeds 96 to 100 of 100 were, on each of three instruction sets.
+    """
     quantization = ["--quantization", kind] if kind else []
     code, table = proof(young, more_text, tmp_path, *quantization)
     assert code == 0
@@ -234,3 +250,19 @@ def test_another_length_penalty_is_scored_but_refused_by_no_bleu(more_text, tmp_
     last = table["proof"]["rows"][-1]
     assert last["least_identical"] is None
     assert abs(last["bleu"][1] - last["bleu"][0]) > 0.5
+
+
+def test_the_cards_code_translates_as_the_export(tmp_path):
+    """As printed, without this project: text, subwords, beam, length penalty and longest output."""
+    source = tmp_path / "text"
+    source.write_text("the dog\n", encoding="utf-8")
+    assert export(DEMO, "--text", source, "--out", tmp_path / "out") == 0
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
+    assert call == 'translate("…"))\n'
+    show = f"import json; print(json.dumps([translate(line) for line in {LINES!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code + show], capture_output=True, text=True, check=True
+    )
+    translations = Translator.from_pretrained(tmp_path / "out").translate(LINES)
+    assert json.loads(done.stdout) == [one.text for one in translations]

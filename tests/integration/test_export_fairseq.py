@@ -1,13 +1,15 @@
 """``vaswani export --to fairseq``: its own transformer finds the same, and the proof says so."""
 
 import errno
+import io
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from tqdm import tqdm
 
-from tests import exported, stock
+from tests import exported, packed, stock
 from transformer_plugin.compat import saving
 from vaswani import Translator
 from vaswani.export import proof, to_fairseq
@@ -43,6 +45,8 @@ VARIANTS = {
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},
     "one side learned": {"sinusoid_layout": "fairseq", "encoder_learned_pos": True},
+    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "norms first in the encoder, GELU": {"encoder_normalize_before": True, "activation_fn": "gelu"},
 }
 
 
@@ -55,6 +59,33 @@ def test_fairseqs_transformer_finds_the_same(options, text, tmp_path):
     assert [row["search"] for row in rows] == ["greedy", "beam 3, lenpen 0.6"]
     assert all(row["identical"] == 10 for row in rows)
     torch.load(folder / "model.pt", weights_only=True)  # nothing in it is a program
+
+
+def test_each_pass_over_the_text_has_a_bar_that_reaches_its_end(model, text, tmp_path, monkeypatch):
+    """Without it a proof of 500 sentences was silent for minutes."""
+    bars = []
+
+    def bar(title, total, unit):
+        bars.append(tqdm(desc=title, total=total, unit=unit, file=io.StringIO()))
+        return bars[-1]
+
+    monkeypatch.setattr(proof, "stage_bar", bar)
+    assert export(model, "--text", text, "--out", tmp_path / "out") == 0
+    assert {shown.desc for shown in bars} == {
+        "packed model, beam 3, lenpen 0.6",
+        "packed model, greedy",
+        "log-probabilities",
+        "export, beam 3, lenpen 0.6",
+        "export, greedy",
+    }
+    assert all(shown.n == shown.total == 10 for shown in bars)
+
+
+def test_an_activation_with_which_fairseq_fails_is_refused(text, tmp_path, capsys):
+    packed.pack(tmp_path / "model", activation_fn="swish")
+    assert export(tmp_path / "model", "--text", text) == 1
+    assert "swish" in capsys.readouterr().err
+    assert not (tmp_path / "model-fairseq").exists()
 
 
 def test_fairseqs_from_pretrained_takes_it(model, text, tmp_path):

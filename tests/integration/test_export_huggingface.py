@@ -26,7 +26,7 @@ from vaswani.data import pieces
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
-from vaswani.export.to_huggingface import MarianEngine, generation_configuration, write_model
+from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import TranslationOptions
 
@@ -45,6 +45,8 @@ VARIANTS = {
     "three matrices": {"untie_embeddings": True},
     "two matrices": {"share_decoder_input_output_embed": True},
     "other depths": {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2},
+    "GELU": {"activation_fn": "gelu"},
+    "swish": {"activation_fn": "swish"},
     "other widths": {"decoder_ffn_embed_dim": 24, "encoder_embed_dim": 12, "decoder_embed_dim": 12},
 }
 
@@ -170,6 +172,7 @@ def test_without_transformers_the_export_says_that_it_was_not_compared(
         ({"sinusoid_layout": "t2t"}, "t2t"),
         ({"sinusoid_layout": "fairseq"}, "--sinusoid-layout fairseq"),
         ({"head_key_dim": 8, "head_value_dim": 8}, "d_model/h"),
+        ({"decoder_normalize_before": True}, "norms before"),
     ],
 )
 def test_a_model_that_marian_cannot_express_is_refused(options, named, tmp_path, capsys):
@@ -266,7 +269,7 @@ def test_transformers_finds_the_same(transformers, options, search, text, tmp_pa
 SHOW = """
 generate = model.generate
 model.generate = lambda **given: print(given["input_ids"].tolist()) or generate(**given)
-for line in {lines}: print(repr(translate(line)))
+print(repr(translate({lines})))
 """
 
 
@@ -275,7 +278,7 @@ def test_the_cards_code_translates_as_the_packed_model(transformers, alone, text
     assert export(DEMO, "--text", text, "--out", tmp_path / "out") == 0
     card = (tmp_path / "out" / "README.md").read_text()
     code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
-    assert call == 'translate("…"))\n'
+    assert call == 'translate(["…"]))\n'
     lines = ["The house – is well-known?", "the dog’s “cat” \u200b 1", "A <unk>, &amp; 31%"]
     done = subprocess.run(
         [sys.executable, "-I", "-c", code + SHOW.format(lines=lines)],
@@ -283,7 +286,9 @@ def test_the_cards_code_translates_as_the_packed_model(transformers, alone, text
         text=True,
         check=True,
     )
-    printed = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    ids, translations = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     translator = Translator.from_pretrained(DEMO)
-    assert printed[::2] == [[translator.read(line).ids] for line in lines]
-    assert printed[1::2] == [one.text for one in translator.translate(lines)]
+    rows = [translator.read(line).ids for line in lines]
+    longest = max(map(len, rows))
+    assert ids == [[*row, *[PAD] * (longest - len(row))] for row in rows]
+    assert translations == [one.text for one in translator.translate(lines)]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.data import data_utils
 from fairseq.nan_detector import NanDetector
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
@@ -32,15 +31,6 @@ def test_their_generator_becomes_torchscript(tmp_path: Path) -> None:
     for theirs, ours in zip(sum(expected, []), sum(found, []), strict=True):
         assert ours["tokens"].tolist() == theirs["tokens"].tolist()
         torch.testing.assert_close(ours["score"], theirs["score"])
-
-
-# --- what the plugin wraps ----------------------------------------------------------------------
-
-
-def test_batches_are_made_of_any_iterable() -> None:
-    """fairseq takes a generator of sentence numbers; it can be read only once."""
-    batches = data_utils.batch_by_size(iter(range(10)), lambda n: 1, max_sentences=4)
-    assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 # --- divergence ---------------------------------------------------------------------------------

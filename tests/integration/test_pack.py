@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,15 +75,16 @@ def test_a_run_is_packed_once(run):
     assert (run / "model" / "README.md").read_text() == "# Mine\n"
 
 
-def test_scores_are_those_of_the_packed_checkpoint(run):
+def test_scores_of_earlier_versions_are_not_packed(run, capsys):
+    """They did not record the hashes of the checkpoint and of the references."""
     (run / "eval").mkdir()
-    row = {"label": "sacreBLEU", "score": 27.25, "signature": "nrefs:1|tok:13a"}
-    for subset, checkpoint in {"test": "checkpoint_last.pt", "valid": "checkpoint_best.pt"}.items():
-        report = {"checkpoint": f"runs/digits/checkpoints/{checkpoint}", "precision": "bf16"}
-        (run / "eval" / f"{subset}.json").write_text(json.dumps(report))
-        (run / "eval" / f"{subset}.score.json").write_text(json.dumps({"bleu": row}))
+    report = {"checkpoint": "runs/digits/checkpoints/checkpoint_last.pt", "precision": "bf16"}
+    (run / "eval" / "test.json").write_text(json.dumps(report))
+    score = {"label": "sacreBLEU", "score": 27.25, "signature": "nrefs:1|tok:13a"}
+    (run / "eval" / "test.score.json").write_text(json.dumps({"bleu": score}))
     assert stock.vaswani("pack", "digits") == 0
-    assert config(run / "model")["scores"] == {"test": {"bleu": {**row, "precision": "bf16"}}}
+    assert config(run / "model")["scores"] == {}
+    assert "vaswani generate runs/digits" in capsys.readouterr().err
 
 
 def test_half_is_how_parameters_are_stored_not_how_they_are_read(run):
@@ -171,6 +173,16 @@ RECIPES = {
         "Haus",
         {"normalise": "all", "split_hyphens": True, "straight_apostrophes": True},
     ),
+    "of an earlier version": (
+        {"recipe.yaml": "normalise: none"},
+        "Haus",
+        {"unicode": "none", "text_rules": 1},
+    ),
+    "of this version": (
+        {"recipe.yaml": "unicode: NFC\ntext_rules: 2\nlowercase: true"},
+        "Haus",
+        {"unicode": "NFC", "text_rules": 2, "lowercase": True},
+    ),
 }
 
 
@@ -196,6 +208,23 @@ def test_split_words_need_codes(tmp_path):
         recipe_of(tmp_path, {}, "Ha@@ us")
 
 
+def test_other_codes_than_the_datas_are_refused(tmp_path):
+    """They packed in silence, and the model got subwords that it does not know."""
+    recipe_of(
+        tmp_path, {"codes": "#version: 0.2\nH a\n", "other": "#version: 0.2\nu s</w>\n"}, "Ha@@"
+    )
+    dictionaries = tmp_path / "dict.en.txt", tmp_path / "dict.de.txt"
+    for name, other in (("other", True), ("codes", False)):
+        options = data_text.DataOptions(bpe_codes=str(tmp_path / name))
+        with pytest.raises(UserError, match="differs from .*codes") if other else nullcontext():
+            data_text.text_recipe(options, tmp_path, ("en", "de"), dictionaries)
+
+
+def test_rules_of_a_later_version_are_refused(tmp_path):
+    with pytest.raises(UserError, match="text_rules is 99, and this version has 1 to"):
+        recipe_of(tmp_path, {"recipe.yaml": "text_rules: 99"}, "Haus")
+
+
 # ---- fairseq's own transformer ------------------------------------------------------------------
 
 
@@ -211,6 +240,24 @@ def theirs(request, tiny_data_bin, tmp_path_factory) -> Path:
     extra = ["--max-update", "20", "--no-epoch-checkpoints"]
     stock.train(tiny_data_bin, folder, *extra, model=model, recipe=recipe)
     return folder / "checkpoint_last.pt"
+
+
+def test_a_training_starts_from_a_checkpoint_of_fairseqs(
+    theirs, tiny_data_bin, tmp_path, monkeypatch, capsys
+):
+    """``vaswani new --from checkpoint.pt``: the first loss is that of the checkpoint's model."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(theirs, "theirs.pt")
+    command = ["new", "tuned", "--data", tiny_data_bin, "--from", "theirs.pt"]
+    assert stock.vaswani(*command) == 0
+    assert "theirs.pt packed" in capsys.readouterr().err
+    begin = ["optimization.max_update=1", "lr_scheduler.lr_factor=1e-6", "common.cpu=true"]
+    assert stock.vaswani("train", "tuned", *begin) == 0
+    trained = load_checkpoint(Path("runs/tuned/checkpoints/checkpoint_last.pt"))["model"]
+    packed_model = read_folder(Path("theirs-model")).parameters()
+    for name, parameter in packed_model.items():
+        torch.testing.assert_close(trained[name], parameter, rtol=0, atol=1e-5)
+    assert stock.vaswani("new", "wrong", "--data", tiny_data_bin, "--from", "missing.pt") == 1
 
 
 def pack(checkpoint: Path, data: Path, out: Path) -> None:
@@ -274,7 +321,8 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
 @pytest.mark.parametrize(
     "options, named",
     [
-        ({"encoder_normalize_before": True}, "norms before"),
+        ({"activation_fn": "tanh"}, "tanh"),
+        ({"decoder_normalize_before": True}, "none after its last layer"),
         ({"_name": "lstm", "arch": "lstm"}, "lstm"),
         ("decoder.adaptive_softmax.head", "decoder.adaptive_softmax.head"),
     ],

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.own_text import HERE, LANGS, STAGES, contents, sentence_of
+from tests.own_text import HERE, LANGS, STAGES, contents, here, sentence_of
 from vaswani import cli
 
 
@@ -58,7 +58,7 @@ def test_a_changed_output_is_kept_and_made_again(own, light, change, option):
     folder = own / "data" / "own"
     change(folder)
     before = contents(folder / "tok")
-    assert cli.main([*HERE, *option]) == 0
+    assert cli.main(here(*option)) == 0
     assert contents(folder / "tok.kept-1") == before
     names = {path.name for path in folder.iterdir()} - {"tok.kept-1"}
     assert names == {*STAGES, "recipe.yaml", ".stages"}
@@ -72,7 +72,7 @@ def test_own_files_in_data_bin_survive(own, light, capsys):
     capsys.readouterr()
     assert cli.main(HERE) == 0
     assert ": made" not in capsys.readouterr().err and mine.read_bytes() == b"mine"
-    assert cli.main([*HERE, "--bpe", "20"]) == 0
+    assert cli.main(here("--bpe", "20")) == 0
     assert (own / "data/own/data-bin.kept-1" / mine.name).read_bytes() == b"mine"
 
 
@@ -80,5 +80,5 @@ def test_a_copied_folder_is_not_made_again(own, light, capsys):
     assert cli.main(HERE) == 0
     shutil.copytree("data/own", "data/copy", copy_function=shutil.copyfile)  # with new times
     capsys.readouterr()
-    assert cli.main([*HERE, "--out", "data/copy"]) == 0
+    assert cli.main(here("--out", "data/copy")) == 0
     assert ": made (" not in capsys.readouterr().err

@@ -7,7 +7,7 @@ import yaml
 
 from tests import archives
 from tests.files import write
-from tests.own_text import HERE, sentence_of
+from tests.own_text import HERE, here, sentence_of
 from vaswani import cli
 from vaswani.common.files import sha256_of
 from vaswani.data import pipeline
@@ -29,7 +29,7 @@ def more(own, monkeypatch):
         return {}
 
     monkeypatch.setattr(pipeline, "make_data_bin", folder)
-    assert cli.main([*HERE, "--max-words", "50"]) == 0
+    assert cli.main(here("--max-words", "50")) == 0
     for lang in ("en", "de"):
         write(own / f"more.{lang}", *archives.sentences(lang, 12, 7))
     return own
@@ -61,6 +61,19 @@ def test_the_recipe_is_that_of_before(more):
     assert sha256_of(more / "data/third/codes") == sha256_of(more / "data/own/codes")
 
 
+@pytest.mark.parametrize(
+    ("like", "start"),
+    [("mine", " --from mine"), ("runs/mine", " --from runs/mine"), ("data/own", "")],
+)
+def test_the_next_command_starts_from_the_run_whose_codes_were_used(more, capsys, like, start):
+    """Without ``--from`` a new model was trained, on a few sentences."""
+    run_of(more, sha256_of(more / "data/own/data-bin/dict.en.txt"))
+    capsys.readouterr()
+    assert prepare("--like", like, "--train", "more", "--out", "data/law") == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"next: vaswani new law --data data/law{start}"
+
+
 def run_of(folder, dictionary_hash):
     """A run that was trained on data/own, as far as ``--like`` looks."""
     run = folder / "runs" / "mine"
@@ -80,21 +93,44 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     folder = more / "packed"
     files = [write(folder / "bpecodes", (more / "data/own/codes").read_text())]
     files += [write(folder / f"dict.{lang}.txt", "a@@ 1") for lang in ("en", "de")]
-    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
     text = {"source_lang": "en", "target_lang": "de", "split_hyphens": True}
-    write(folder / "config.json", json.dumps({"text": text}))
+    files.append(write(folder / "config.json", json.dumps({"text": text})))
+    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
     like = ["--like", "packed", "--test", "more", "--out", "data/more"]
     assert prepare(*like) == 0
     assert sha256_of(more / "data/more/codes") == sha256_of(files[0])
     assert yaml.safe_load((more / "data/more/recipe.yaml").read_text())["split_hyphens"]
+    assert prepare("--like", "packed", "--train", "more", "--out", "data/law") == 0
+    assert "next: vaswani new law --data data/law --from packed\n" in capsys.readouterr().err
     for name, content, named in (
-        ("dict.en.txt", "b@@ 1", "packed was altered"),
+        ("dict.en.txt", "b@@ 1", "dict.en.txt was altered"),
         ("config.json", json.dumps({"text": {**text, "alphabet": "runes"}}), "'alphabet'"),
     ):
         write(folder / name, content)
         capsys.readouterr()
         assert prepare(*like) == 1
         assert named in sentence_of(capsys)
+
+
+@pytest.mark.parametrize("like", ["packed", "data/own"])
+def test_text_like_that_of_a_model_in_lower_case_is_lowered(more, like):
+    """Its capitals were unknown words. The dictionary of data/own has no capitals, too."""
+    folder = more / "packed"
+    files = [write(folder / "bpecodes", (more / "data/own/codes").read_text())]
+    files += [write(folder / f"dict.{lang}.txt", "a@@ 1") for lang in ("en", "de")]
+    text = {"source_lang": "en", "target_lang": "de", "lowercase": True, "unicode": "NFC"}
+    files.append(write(folder / "config.json", json.dumps({"text": text})))
+    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
+    write(more / "more.en", "The House", "A Dog")
+    write(more / "more.de", "Das Haus", "Ein Hund")
+    assert prepare("--like", like, "--test", "more", "--out", "data/more") == 0
+    for lang, words in (("en", ["the house", "a dog"]), ("de", ["das haus", "ein hund"])):
+        lines = (more / f"data/more/tok/test.{lang}").read_text(encoding="utf-8").splitlines()
+        assert lines == words
+    assert "The House" in (more / "data/more/text/test.en").read_text(encoding="utf-8")
+    recipe = yaml.safe_load((more / "data/more/recipe.yaml").read_text())
+    assert (recipe["lowercase"], recipe["unicode"]) == (True, "NFC")
+    assert recipe["text_rules"] == (1 if like == "packed" else 2)
 
 
 @pytest.mark.parametrize(

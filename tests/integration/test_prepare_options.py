@@ -14,7 +14,7 @@ import pytest
 
 from tests import archives
 from tests.files import write
-from tests.own_text import HERE, OWN, STAGES, contents
+from tests.own_text import STAGES, contents, here
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
@@ -26,7 +26,7 @@ from vaswani.data.text import SPLITS
 def prepare(capsys, *more):
     """The stages that ran."""
     capsys.readouterr()
-    assert cli.main([*HERE, *more]) == 0
+    assert cli.main(here(*more)) == 0
     message = capsys.readouterr().err
     made = [line.split(": made (")[0] for line in message.splitlines() if ": made (" in line]
     return [name.rpartition("/")[2] for name in made]
@@ -51,12 +51,13 @@ def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, 
 #: other values of a recipe's words; those that only say where text is are no stage's option
 WORDS = {
     "normalise": "all",
+    "unicode": "NFC",
     "clean_after": "bpe",
     "subword": "sentencepiece",
     "bpe_counts": "types",
 }
 NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "restored_bleu", "expected"}
-NO_OPTIONS |= {"like"}
+NO_OPTIONS |= {"like", "restored_lines"}
 
 
 def last_key(recipe, **read):
@@ -101,8 +102,33 @@ def test_a_number_that_cannot_be_is_refused_before_anything_is_made(own, capsys,
 )
 def test_a_number_in_a_recipe_is_refused_by_its_key(key, value):
     table = {"source_lang": "en", "target_lang": "de", "train": "a", "valid": "b", key: value}
-    with pytest.raises(UserError, match=f"mine.yaml: {key} must be .*, not {value}"):
+    with pytest.raises(UserError, match=f"mine.yaml: {key} must be .*, not '?{value}"):
         recipe_from(table, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("split_digits", "false", "true or false"),
+        ("tokenised", 1, "true or false"),
+        ("copies", 1.5, "a whole number"),
+        ("bpe", True, "a whole number"),
+        ("ratio", "2", "a number"),
+        ("train", [1, 2], "text or a list of text"),
+        ("expected", 7, "a table"),
+    ],
+)
+def test_a_value_of_another_type_in_a_recipe_is_refused(key, value, kind):
+    """ "false" in quotes meant true, and 1.5 copies were a traceback."""
+    table = {"source_lang": "en", "target_lang": "de", "train": "a", "valid": "b", key: value}
+    with pytest.raises(UserError, match=f"mine.yaml: {key} must be {kind}, not "):
+        recipe_from(table, "mine.yaml")
+
+
+def test_values_of_the_right_type_are_taken():
+    table = {"source_lang": "en", "target_lang": "de", "valid": "b", "ratio": 2, "copies": 2}
+    recipe = recipe_from({**table, "train": ["a", "c"], "bpe_dropout": 0.1}, "mine.yaml")
+    assert (recipe.train, recipe.ratio) == (["a", "c"], 2)
 
 
 def test_complete_data_need_no_text_any_more(own, light, capsys):
@@ -112,7 +138,7 @@ def test_complete_data_need_no_text_any_more(own, light, capsys):
         path.unlink()
     assert prepare(capsys, "--if-missing") == []
     Path("data/own/data-bin/made").unlink()
-    assert cli.main([*HERE, "--if-missing"]) == 1
+    assert cli.main(here("--if-missing")) == 1
 
 
 @pytest.mark.slow
@@ -120,11 +146,14 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
     """Two processes, all stages; a command that takes longer than its time is killed."""
     for lang in ("en", "de"):
         write(own / f"train.{lang}", *archives.sentences(lang, 40_000, 7))
-    command = [sys.executable, "-m", "vaswani", "prepare", *OWN, "--workers", "2", "--out"]
-    subprocess.run([*command, "whole"], check=True)
+
+    def command(out):
+        return [sys.executable, "-m", "vaswani", *here("--workers", "2", "--out", out)]
+
+    subprocess.run(command("whole"), check=True)
     for seconds in (1, 2, 4, 5, 6, 7, 8):
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([*command, "killed"], timeout=seconds)
-    subprocess.run([*command, "killed"], check=True)
+            subprocess.run(command("killed"), timeout=seconds)
+    subprocess.run(command("killed"), check=True)
     for name, content in contents(own / "whole").items():
         assert ".stages" in name or content == (own / "killed" / name).read_bytes(), name

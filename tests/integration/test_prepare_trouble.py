@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.own_text import HERE, STAGES, contents, sentence_of, small_files
+from tests.own_text import HERE, STAGES, contents, here, sentence_of, small_files
 from vaswani import cli
 from vaswani.data import pipeline
 
@@ -16,7 +16,7 @@ def test_a_full_disk_in_any_stage_loses_nothing(own, light, capsys, name):
     """What was made before stays; what is there of an earlier run too."""
     assert cli.main(HERE) == 0
     changed = {"text": ["--limit=30"], "tok": ["--ratio=3"], "codes": ["--bpe=25"], "bpe": []}
-    again = [*HERE, *changed[name]]
+    again = here(*changed[name])
     if name == "bpe":
         shutil.rmtree("data/own/bpe")
     before = contents(own / "data/own")
@@ -42,7 +42,7 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, function, interrupted)
-        assert cli.main([*HERE, "--from", name]) == 130
+        assert cli.main(here("--from", name)) == 130
     after = contents(own / "data/own")
     assert set(after) == set(before)
     assert all(after[path] == before[path] for path in before if ".stages" not in path)

@@ -53,6 +53,12 @@ def test_a_dry_run_names_the_commands_and_does_nothing(nowhere, capsys, name):
     assert not list(nowhere.iterdir())
 
 
+def test_a_batch_that_the_user_names_is_trained_with_and_named_once(nowhere, capsys):
+    """'vaswani train' refuses a key that is given twice."""
+    train = commands(capsys, NAMES[0], "dataset.max_tokens=1234")[2]
+    assert train.count("dataset.max_tokens=") == 1 and "dataset.max_tokens=1234" in train
+
+
 def test_a_dry_run_has_the_papers_figures(nowhere, capsys):
     assert cli.main(["reproduce", "wmt14-en-de-base", "--gpus", "8", "--dry-run"]) == 0
     assert re.search(r"the paper +27\.3 +28\.4 ", capsys.readouterr().out)

@@ -1,8 +1,10 @@
-"""The trained models in examples/, and the page of the demo's attention."""
+"""The trained models in models/, and the page of the demo's attention."""
 
 import json
+import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -11,7 +13,8 @@ from vaswani.commands.attention import COMMAND, RECORD
 from vaswani.common.artifact import changed_files, check_recorded
 from vaswani.model_folder.folder import SUMS, WEIGHTS, sums_of
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "models"
 MODEL = MODELS / "demo_en_de"
 PAGE = MODELS / "demo_en_de_attention"
 
@@ -23,6 +26,18 @@ def test_the_shipped_model_is_as_it_was_made():
     assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2.2e6
     origin = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["origin"]
     assert (origin["data"], origin["seed"], origin["stored_as"]) == ("demo_en_de", 1, "float16")
+
+
+def test_git_changes_no_line_ends_in_model_folders():
+    """Git for Windows does by default, and every hash would differ."""
+    files = sorted(path.relative_to(ROOT).as_posix() for path in MODELS.rglob("*.*"))
+    answer = subprocess.run(
+        ["git", "check-attr", "text", *files], cwd=ROOT, capture_output=True, text=True
+    )
+    if answer.returncode:
+        pytest.skip("needs git, in a clone")
+    changed = [line for line in answer.stdout.splitlines() if not line.endswith("text: unset")]
+    assert changed == []
 
 
 def test_the_everyday_model_is_as_it_was_made_and_translates():

@@ -82,6 +82,7 @@ def test_showing_translations_leaves_the_training_as_it_is(tiny_data_bin, tmp_pa
     from sacremoses import MosesDetokenizer
 
     options = ["--max-update", "8", "--save-interval-updates", "2", "--dropout", "0.3"]
+    options += ["--task", "vaswani_translation"]
     stock.train(tiny_data_bin, tmp_path / "plain", *options)
     lines = stock.train(tiny_data_bin, tmp_path / "shown", *options, *SHOWN)
     assert stock.largest_difference(last(tmp_path / "shown"), last(tmp_path / "plain"))[0] == 0

@@ -10,6 +10,7 @@ import yaml
 
 from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.common.options import last_of_each
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
@@ -124,7 +125,7 @@ def test_patience_survives_a_kill(workplace, cli):
     (RUN / "finished.json").unlink()
     assert "nothing is left to train" in cli("train", "small", *PATIENT).err
     assert (finished()["num_updates"], finished()["reason"]) == (12, "patience")
-    assert cli("train", "small", *PATIENT, "checkpoint.patience=7").code == 0
+    assert cli("train", "small", *last_of_each([*PATIENT, "checkpoint.patience=7"])).code == 0
     assert finished()["num_updates"] == 14
 
 

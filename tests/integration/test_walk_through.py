@@ -25,6 +25,17 @@ NUMBERS = [str(number) for number in range(1, 17)]
 cells = runpy.run_path(str(ROOT / "scripts" / "paper_notebook.py"))["cells"]
 CELLS = cells(PAGE.read_text(encoding="utf-8"))
 #: what the page must do without; section 14 may have the last one
+SKELETON_FUNCTIONS = [
+    "my_causal_mask",
+    "my_heads",
+    "my_positions",
+    "my_feed_forward",
+    "my_add_and_norm",
+    "my_encoder_layer",
+    "my_decoder_layer",
+    "my_loss",
+    "my_learning_rate",
+]
 ABSENT = ["fairseq", "transformer_plugin", "vaswani", "subword_nmt", "sacremoses", "sacrebleu"]
 ABSENT += ["yaml", "omegaconf", "hydra", "safetensors"]
 
@@ -36,8 +47,8 @@ class Run(NamedTuple):
     """the functions whose source it showed"""
     variables: dict[str, dict[str, Any]]
     """of each section, at its end"""
-    answers: dict[str, Exception | None]
-    """of each section, what the code in its folded answer raised"""
+    answers: dict[str, list[Exception | None]]
+    """of each section, what the code in its folded answers raised"""
 
 
 def answer_in(text: str) -> str | None:
@@ -69,7 +80,7 @@ def run_page(patch: pytest.MonkeyPatch) -> Run:
         answer = answer_in(text)
         if answer:
             run.variables[section] = dict(variables)
-            run.answers[section] = outcome(answer, variables)
+            run.answers.setdefault(section, []).append(outcome(answer, variables))
         for section in re.findall(r"^## (\d+) ", text, re.MULTILINE):
             patch.setitem(sys.modules, "safetensors", allowed if section == "14" else None)
     return run
@@ -106,7 +117,44 @@ def test_the_sections_are_those_of_the_contents() -> None:
 
 def test_every_section_has_an_exercise_whose_answer_holds(page) -> None:
     assert list(page.answers) == NUMBERS
-    assert {number: error for number, error in page.answers.items() if error} == {}
+    failed = {number: errors for number, errors in page.answers.items() if any(errors)}
+    assert failed == {}
+
+
+def readers_functions() -> dict[str, str]:
+    """The sources of the functions that the page asks for, from its folded answers."""
+    sources = {}
+    for kind, text in CELLS:
+        answer = answer_in(text) if kind == "markdown" else None
+        for statement in ast.parse(answer or "").body:
+            if isinstance(statement, ast.FunctionDef) and statement.name.startswith("my_"):
+                sources[statement.name] = ast.unparse(statement)
+    return sources
+
+
+def test_the_answers_in_the_skeleton_are_the_papers_transformer(tmp_path) -> None:
+    """As a reader ends up with: nothing differs, and no function of the skeleton is left over."""
+    from transformer_check import check, load
+
+    sources = readers_functions()
+    lines = []
+    for statement in ast.parse((PAGE.parent / "skeleton.py").read_text(encoding="utf-8")).body:
+        is_readers = isinstance(statement, ast.FunctionDef) and statement.name.startswith("my_")
+        lines.append(sources[statement.name] if is_readers else ast.unparse(statement))
+    assert set(sources) == {*SKELETON_FUNCTIONS, "my_attention"}
+    (tmp_path / "mine.py").write_text("\n\n".join(lines), encoding="utf-8")
+    card = check(load(tmp_path / "mine.py"))
+    assert card.ids("difference", "error") == [], card.text()
+
+
+def test_the_skeleton_says_which_section_a_function_is_from() -> None:
+    variables = runpy.run_path(str(PAGE.parent / "skeleton.py"))
+    functions = {name: f for name, f in variables.items() if name.startswith("my_")}
+    assert list(functions) == SKELETON_FUNCTIONS
+    for function in functions.values():
+        arguments = [None] * function.__code__.co_argcount
+        with pytest.raises(NotImplementedError, match=r"section \d+"):
+            function(*arguments)
 
 
 def test_the_text_is_split_as_for_the_demos_model(page) -> None:

@@ -1,13 +1,17 @@
 """The wheel: all of it is in it, and it works in a folder with nothing else."""
 
+import contextlib
+import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,23 +29,56 @@ def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
     for name in folders:
         shutil.copytree(ROOT / name, source / name, ignore=leave)
     for name in files:
-        shutil.copy(ROOT / name, source)
+        (source / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
     return source
 
 
-def wheel_of(source: Path, folder: Path) -> Path:
-    """The wheel of a folder or an sdist."""
+def wheel_of(source: str | Path, folder: Path) -> Path:
+    """The wheel of a folder, an sdist or a repository."""
     build = [*PIP, "wheel", *OFFLINE, "--no-build-isolation", "-w", str(folder), str(source)]
-    subprocess.run(build, check=True, capture_output=True, cwd=folder)
+    environ = {**os.environ, "no_proxy": "127.0.0.1"}
+    done = subprocess.run(build, capture_output=True, text=True, cwd=folder, env=environ)
+    assert done.returncode == 0, done.stderr
     (made,) = folder.glob("*.whl")
     return made
 
 
+def make_repository(folder: Path) -> None:
+    """Commit what a wheel is made of to a repository that any file server can offer."""
+    copied(folder, (*PACKAGES, "configs", "docs", "examples/demo_text"), BUILT_FROM)
+    identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.org"]
+    commit = ["commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "All that a wheel is made of"]
+    for command in (["init", "-q"], ["add", "--all", "--force"], [*identity, *commit]):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+    for command in (["gc", "-q"], ["update-server-info"]):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, *args: object) -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The URL of a folder on a server of this machine."""
+    handler = partial(QuietHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
+    """What ``pip install "vaswani-transformer @ git+URL"`` installs."""
     folder = tmp_path_factory.mktemp("wheel")
-    folders = (*PACKAGES, "configs", "docs", "examples/demo_text")
-    return wheel_of(copied(folder / "source", folders, BUILT_FROM), folder)
+    make_repository(folder / "source")
+    with served(folder / "source") as url:
+        return wheel_of(f"vaswani-transformer @ git+{url}/.git", folder)
 
 
 def test_everything_is_in_it_and_nothing_else(wheel):
@@ -75,7 +112,20 @@ def test_a_model_is_checked_from_the_wheel_alone(wheel, tmp_path):
         [*command, "check", "mine.py"], env=environ, cwd=tmp_path, capture_output=True, text=True
     )
     assert card.returncode == 0, card.stderr
-    assert "as in the paper" in card.stdout
+    assert "0 errors, 0 differences, 0 variants" in card.stdout
+
+
+def test_pip_installs_it_and_replaces_nothing(wheel):
+    """What it requires is here, with any torch from 2.2 on, and stays as it is; so does fairseq."""
+    install = [*PIP[:-1], "install", "--dry-run", "--no-index", "--find-links", wheel.parent, wheel]
+    environ = {**os.environ, "PIP_CONSTRAINT": "", "PYTHONPATH": ""}
+    done = subprocess.run(install, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    planned = [line for line in done.stdout.splitlines() if line.startswith("Would install ")]
+    name = "-".join(wheel.name.split("-")[:2]).replace("_", "-")
+    assert planned in ([], [f"Would install {name}"]), "nothing where it is installed from here"
+    for requirement in ("torch", "numpy", "safetensors"):
+        assert f"Requirement already satisfied: {requirement}" in done.stdout
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -85,7 +135,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_the_sdist_has_all_that_the_wheel_is_made_of(wheel, tmp_path):
-    """All that MANIFEST.in names, too; its wheel is the same, byte for byte."""
+    """All that MANIFEST.in names, too, and no records; its wheel is the same, byte for byte."""
     lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
     words = [line.split() for line in lines]
     folders = [line[1] for line in words if line[0] == "graft"]
@@ -97,7 +147,8 @@ def test_the_sdist_has_all_that_the_wheel_is_made_of(wheel, tmp_path):
     assert contents(wheel_of(sdist, tmp_path)) == contents(wheel)
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {*folders, *files} <= names and "tests/integration/test_wheel.py" in names
+    assert {*folders, *files, ".ci/run", "tests/integration/test_wheel.py"} <= names
+    assert [name for name in names if re.search("/records/|^benchmarks/results/", name)] == []
 
 
 USE = """

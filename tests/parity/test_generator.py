@@ -14,8 +14,15 @@ from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import dictionary, lively_model, small_model
+from tests.models import (
+    dictionary,
+    dictionary_from_padding,
+    lively_model,
+    small_model,
+    task,
+)
 from tests.parity.test_fairseq_transformer import reference
+from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.search.loop import BLOCK
@@ -43,6 +50,23 @@ def both(
     classes = (SequenceGenerator, VaswaniSequenceGenerator)
     words = dictionary(vocabulary)
     return [cls([model], words, **options).generate([model], sample) for cls in classes]
+
+
+@pytest.mark.parametrize("unkpen", [0.0, 0.7])
+def test_ids_are_those_of_the_dictionary(unkpen: float) -> None:
+    """Where padding is type 0, the end of a sentence 1 and unknown words 2."""
+    words = dictionary_from_padding()
+    model = small_model(3, task(words), untie_embeddings=True).double().eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight[words.eos()].mul_(4)
+        model.decoder.embedding.tokens.weight.mul_(2)
+    sample = ragged(3)
+    sample["net_input"]["src_tokens"] -= 1
+    results = [
+        cls([model], words, beam_size=4, max_len_b=12, unk_penalty=unkpen).generate([model], sample)
+        for cls in (SequenceGenerator, VaswaniSequenceGenerator)
+    ]
+    assert_same(*results)
 
 
 def assert_same(expected: Results, results: Results) -> None:
@@ -99,18 +123,17 @@ def test_same_with_a_large_vocabulary() -> None:
     "options, call, models",
     [
         ({"search_strategy": Sampling(dictionary())}, {}, [lively_model]),
-        ({"no_repeat_ngram_size": 2}, {}, [lively_model]),
         ({"beam_size": 12}, {}, [lively_model]),
         ({}, {"prefix_tokens": torch.full((9, 1), 5)}, [lively_model]),
         ({}, {}, [lively_model, lambda seed: lively_model(2)]),
         ({}, {}, [lambda seed: reference(small_model(), keep_positions=True).eval()]),
     ],
-    ids=["sampling", "n-grams", "wide beam", "prefix", "ensemble", "fairseq's model"],
+    ids=["sampling", "wide beam", "prefix", "ensemble", "fairseq's model"],
 )
 def test_what_our_search_cannot_do_fairseqs_does(
     options: dict[str, Any], call: dict[str, Any], models: list[Any], penalty: str, caplog: Any
 ) -> None:
-    """It is said once where it scores by another length penalty than was asked."""
+    """It is said once, as a warning where it scores by another length penalty than was asked."""
     models, sample = [build(1) for build in models], ragged(1)
     options = {"beam_size": 2, "max_len_b": 13, **options}
     torch.manual_seed(1)
@@ -120,4 +143,59 @@ def test_what_our_search_cannot_do_fairseqs_does(
     torch.manual_seed(1)
     assert_same(expected, generator.generate(models, sample, **call))
     generator.generate(models, sample, **call)
-    assert len(caplog.records) == (penalty == "gnmt")
+    (record,) = caplog.records
+    assert "fairseq's own search" in record.getMessage()
+    assert record.levelno == (logging.WARNING if penalty == "gnmt" else logging.INFO)
+
+
+def repeats(tokens: list[int], size: int) -> bool:
+    """Whether so many tokens in a row occur twice."""
+    windows = [tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1)]
+    return len(set(windows)) < len(windows)
+
+
+def greedy_without_repeats(model: Any, source: Tensor, size: int, longest: int) -> list[int]:
+    """The likeliest next token that repeats no window, by the whole prefix each time."""
+    end, pad = dictionary().eos(), dictionary().pad()
+    tokens: list[int] = []
+    while len(tokens) < longest:
+        previous = torch.tensor([[end, *tokens]])
+        logits = model(source, source.ne(pad).sum(1), previous)[0][0, -1].clone()
+        logits[pad] = float("-inf")
+        if not tokens:  # as fairseq's min_len 1: no translation is empty
+            logits[end] = float("-inf")
+        for token in range(len(logits)):
+            if token != end and repeats([*tokens, token], size):
+                logits[token] = float("-inf")
+        tokens.append(int(logits.argmax()))
+        if tokens[-1] == end:
+            return tokens
+    return [*tokens, end]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_is_repeated(size: int) -> None:
+    """Greedily as by hand; with a beam no hypothesis repeats, where without the option most do."""
+    model, sample = lively_model(2).double(), ragged(2)
+    options = {"max_len_b": 14, "no_repeat_ngram_size": size}
+    greedy = VaswaniSequenceGenerator([model], dictionary(), beam_size=1, **options)
+    source = sample["net_input"]["src_tokens"]
+    with torch.no_grad():
+        expected = [greedy_without_repeats(model, row[None], size, 14) for row in source]
+    results = greedy.generate([model], sample)
+    assert [best[0]["tokens"].tolist() for best in results] == expected
+    wide = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, **options)
+    hypotheses = sum(wide.generate([model], sample), [])
+    assert not any(repeats(one["tokens"].tolist()[:-1], size) for one in hypotheses)
+    free = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=14)
+    assert any(
+        repeats(one["tokens"].tolist()[:-1], size)
+        for one in sum(free.generate([model], sample), [])
+    )
+
+
+def test_repeated_ngrams_are_not_left_to_fairseqs_search() -> None:
+    """Where it does nothing on a CPU."""
+    models = [lively_model(1), lively_model(2)]
+    with pytest.raises(ConfigError, match="--no-repeat-ngram-size cannot be used with an ensemble"):
+        VaswaniSequenceGenerator(models, dictionary(), no_repeat_ngram_size=2)

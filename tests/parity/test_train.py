@@ -132,6 +132,7 @@ def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> dic
     }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     flags += ["--disable-validation", "--no-epoch-checkpoints", "--max-tokens=1024"]
+    flags += ["--task=vaswani_translation"]
     recipe = [*stock.OURS, "--optimizer=vaswani_adam", "--warmup-updates=500"]
     model = ["--arch=vaswani_transformer_tiny"]
     stock.train(folder / "data-bin", save_dir, *flags, model=model, recipe=recipe)

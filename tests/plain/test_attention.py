@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from vaswani_transformer.attention import (
     CrossAttention,
@@ -69,6 +70,32 @@ def test_masked_keys_have_no_weight() -> None:
     _, weights = attention(heads, heads, heads, causal_mask(4))
     assert torch.equal(weights[0, 0].triu(1), torch.zeros(4, 4, dtype=torch.float64))
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
+
+
+class SoftmaxTypes(TorchFunctionMode):
+    """Notes the type in which torch computes each softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: list[torch.dtype] = []
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function is torch.softmax:
+            self.types.append(result.dtype)
+        return result
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_the_softmax_of_a_half_model_is_in_float32(half: torch.dtype) -> None:
+    """docs/fidelity.md: softmax in fp32, whatever the type of the model."""
+    model = SelfAttention(16, 4).to(half)
+    with SoftmaxTypes() as found:
+        result = model(torch.randn(2, 5, 16).to(half))
+    assert found.types == [torch.float32]
+    assert result.dtype == half
 
 
 def test_large_scores_have_finite_weights() -> None:

@@ -22,6 +22,11 @@ def test_zeros_come_singly_and_with_their_probability(p):
         assert abs(both - p * p) < 5 * spread * 3**0.5
 
 
+def test_a_probability_of_one_drops_everything():
+    """As torch's dropout: 1 / (1 - p) has no value there."""
+    assert FastDropout(1.0)(torch.ones(1000)).eq(0).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_mask_holds_only_0_and_the_factor(dtype):
     """A mask holds 0 and 1 / (1 - p), and nothing else; any shape, any type."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tests import extend
-from tests.plain.small import PAD, SIZES, TYPES, batch, small_model
+from tests.plain.small import PAD, SIZES, TYPES, batch, small_model, updates_to_learn
+from transformer_check import check
 from vaswani_transformer import Transformer, TransformerConfig
 from vaswani_transformer.attention import causal_mask
 from vaswani_transformer.cache import DecoderCache
@@ -68,15 +69,45 @@ def test_rotary_by_formula() -> None:
             assert_close(weights[0][0, head, m], expected, 1e-6)  # angles are in float32
 
 
-def test_rotary_adds_no_positions() -> None:
-    """And still knows the order: the paper's model without positions does not."""
-    model, (source, _, _) = model_of("rotary"), batch()
+def test_alibi_by_formula() -> None:
+    """Each score is q·k / √d_k minus the head's slope times the distance, in both directions."""
+    attention: Any = model_of("alibi").encoder.layers[0].self_attention
+    x, heads, width = torch.randn(1, 6, 16, dtype=torch.float64), 4, 4
+    hidden = torch.tensor([False] * 5 + [True])
+    weights: list[Tensor] = []
+    attention(x, ~hidden[None, None, None, :], weights=weights)
+    query, key, _ = attention.qkv_proj(x)[0].detach().split(16, dim=-1)
+    for head in range(heads):
+        at = slice(head * width, (head + 1) * width)
+        slope = 2 ** (-8 * (head + 1) / heads)
+        for m in range(6):
+            scores = []
+            for n in range(5):
+                product = float(query[m, at] @ key[n, at])
+                scores.append(product / math.sqrt(width) - slope * abs(m - n))
+            expected = torch.tensor([*scores, -math.inf], dtype=torch.float64).softmax(0)
+            assert_close(weights[0][0, head, m], expected)
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi"])
+def test_a_variant_without_positions_knows_the_order(name: str) -> None:
+    """As its attention has it: the paper's model without positions does not."""
+    model, (source, _, _) = model_of(name), batch()
     assert_close(
         model.encoder.embedding(source), model.encoder.embedding.tokens(source) * math.sqrt(16)
     )
     words = source[:1, :4]
     moved = model.encoder(words[:, [1, 0, 2, 3]]).states[:, [1, 0, 2, 3]]
     assert not torch.allclose(moved, model.encoder(words).states, atol=1e-3)
+
+
+def test_the_card_of_a_variant_names_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ALiBi positions and scores, and none of the parts that are the paper's."""
+    monkeypatch.setitem(sys.modules, "alibi", extend.module("alibi"))
+    card = check(extend.module("check_variant"))
+    wrong = [r for r in card.results if r.finding.status in ("difference", "error")]
+    sentences = [result.sentence for result in wrong]
+    assert sentences and all("position" in s or "order" in s for s in sentences), sentences
 
 
 def test_pre_norm_by_formula() -> None:
@@ -135,19 +166,11 @@ def test_a_variant_is_not_replaced_by_the_papers_fast_form(name: str) -> None:
 
 @pytest.mark.parametrize("name", extend.VARIANTS)
 def test_a_variant_trains(name: str) -> None:
-    """Every parameter gets a gradient, and the loss of one batch falls to a tenth."""
-    model, (source, previous, target) = model_of(name).float().train(), batch()
-    adam = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-9)
-    losses = []
-    for _ in range(60):
-        adam.zero_grad()
-        logits = model(source, previous)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
-        loss.backward()
-        assert all(parameter.grad is not None for parameter in model.parameters())
-        adam.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.1 * losses[0]
+    """Every parameter gets a gradient, and the loss of one batch falls to a tenth.
+
+    After 26 to 41 updates with five seeds, on each of three instruction sets.
+    """
+    assert updates_to_learn(model_of(name).float(), most=200) > 1
 
 
 def test_the_check_on_the_page_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -162,6 +162,16 @@ def test_float16_gradients_of_rare_classes_do_not_vanish() -> None:
     assert (error <= 2e-3 * expected[:, :4].abs())[rare].float().mean() > 0.99
 
 
+def test_a_second_derivative_is_refused() -> None:
+    """The gradients are computed in the forward pass, and have none: they seemed constant."""
+    features = torch.randn(5, 8, requires_grad=True)
+    weight = torch.randn(11, 8, requires_grad=True)
+    loss = projected_loss(features, weight, torch.tensor([1, 4, 2, 7, 9]), 0.1).loss
+    (first,) = torch.autograd.grad(loss**2, features, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 def test_no_tokens_have_no_loss() -> None:
     """A batch of nothing but pads: a gradient of zeros."""
     features, weight, target = inputs(0, torch.float32)

@@ -10,8 +10,9 @@ from tests.plain.small import EOS, PAD, TYPES, batch, lively_model
 from vaswani_transformer import SearchOptions, beam_search, greedy_decode
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.search import search, simple_beam_search
-from vaswani_transformer.search.incremental import rule_and_limit
+from vaswani_transformer.search.incremental import IncrementalModel, rule_and_limit
 from vaswani_transformer.search.loop import BLOCK, top_candidates
+from vaswani_transformer.vocabulary import FAIRSEQ_IDS
 
 
 def sentences(source: Tensor) -> list[Tensor]:
@@ -108,6 +109,7 @@ def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
     [
         ({"min_len": 7, "max_len_b": 4}, "--min-len 7"),
         ({"lenpen": -1.0, "length_penalty": "gnmt"}, "--lenpen -1"),
+        ({"unkpen": -1.0, "length_penalty": "gnmt"}, "--unkpen -1"),
         ({"length_penalty": "foo"}, "--length-penalty must be fairseq or gnmt, not foo"),
         ({"lenpen": math.nan}, "--lenpen must be a finite number, not nan"),
         ({"unkpen": math.nan}, "--unkpen"),
@@ -121,6 +123,15 @@ def test_options_that_find_nothing_are_refused(options: dict, named: str) -> Non
     model, (source, _, _) = lively_model(1), batch(1)
     with pytest.raises(ValueError, match=named):
         search(model.decoder, model.encoder(source), source, SearchOptions(**options))
+
+
+def test_a_half_models_probabilities_are_in_float32() -> None:
+    """Sums of log-probabilities over a sentence would lose all but two digits in bfloat16."""
+    model, (source, _, _) = lively_model(1).bfloat16(), batch(1)
+    memory = model.encoder(source)
+    incremental = IncrementalModel(SearchOptions(), model.decoder, memory, 20, FAIRSEQ_IDS)
+    log_probs = incremental.log_probs(torch.full((3,), EOS), 2)
+    assert log_probs.dtype == torch.float32
 
 
 @pytest.mark.parametrize("width", [40, 4 * 8 * BLOCK, 50 * BLOCK + 13])

@@ -1,6 +1,7 @@
 """examples/train.py: what tests/parity/test_train.py cannot see beside fairseq."""
 
 import importlib
+import math
 import random
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_the_rate_is_that_of_the_models_width(d_model: int, loop: Any) -> None:
 
 
 def test_the_validation_loss_is_that_of_each_pair_alone(loop: Any) -> None:
-    """In nats per token, without dropout, smoothing or padding; and training is not disturbed."""
+    """In bits per token, without dropout, smoothing or padding; and training is not disturbed."""
     model, some = small_model(16), pairs(20)
     found = loop.validate(model.train(), some)
     total, tokens = 0.0, 0
@@ -67,7 +68,7 @@ def test_the_validation_loss_is_that_of_each_pair_alone(loop: Any) -> None:
         mean = torch.nn.functional.cross_entropy(logits, torch.tensor(target))
         total += mean.item() * len(target)
         tokens += len(target)
-    assert found == pytest.approx(total / tokens, rel=1e-5)
+    assert found == pytest.approx(total / tokens / math.log(2), rel=1e-5)
     state = torch.random.get_rng_state()
     loop.validate(model, some)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -93,7 +94,9 @@ def test_a_variant_is_trained_from_its_file(
     monkeypatch.setattr(sys, "argv", [*command, f"{variant}:Mine"])
     loop.main()
     out = capsys.readouterr().out
-    assert out.count("of my own") == 2 and "update     2  loss " in out and "BLEU = " in out
+    assert (
+        out.count("of my own") == 2 and "update     2  smoothed loss " in out and "BLEU = " in out
+    )
     monkeypatch.setattr(sys, "argv", [*command, str(variant)])
     with pytest.raises(SystemExit, match="give --model FILE:CLASS"):
         loop.main()

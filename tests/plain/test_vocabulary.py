@@ -29,6 +29,15 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert load(tmp_path, "a 1 #fairseq:overwrite\n").types[4:] == ["a"]
 
 
+def test_a_special_type_may_be_in_the_text_as_fairseq_reads_it(tmp_path: Path) -> None:
+    """Encoded as the new id; what the vocabulary lacks stays 3, and so does its text."""
+    text = "a 5\n<unk> 3 #fairseq:overwrite\na 1 #fairseq:overwrite\n"
+    vocabulary = load(tmp_path, text)
+    assert vocabulary.types[4:] == ["a", "<unk>", "a"]
+    assert vocabulary.encode(["<unk>", "a", "zebra"]) == [5, 6, 3, 2]
+    assert vocabulary.decode([3, 4, 5, 6]) == ["<unk>", "a", "<unk>", "a"]
+
+
 @pytest.mark.parametrize("text", ["a\n", "a -1\n", "a 1\na 2\n", "</s> 1\n", " 1\n"])
 def test_what_is_no_dictionary_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="dict.en.txt"):

@@ -90,8 +90,12 @@ def test_sources_and_targets_are_as_many() -> None:
     ("sizes", "named"),
     [
         ({"d_model": 63, "heads": 7}, "63 is odd.*encoder_learned_pos"),
-        ({"d_model": 64, "heads": 0}, "encoder_attention_heads is 0"),
+        ({"d_model": 64, "heads": 0}, "encoder_attention_heads must be at least 1, not 0"),
         ({"d_model": 64, "heads": 3}, "64 is not divisible by encoder_attention_heads 3"),
+        ({"layers": -1}, "encoder_layers must be at least 1, not -1"),
+        ({"decoder_layers": 0}, "decoder_layers must be at least 1, not 0"),
+        ({"d_ff": 0}, "encoder_ffn_embed_dim must be at least 1, not 0"),
+        ({"head_key_dim": 0}, "head_key_dim must be at least 1, not 0"),
         ({"decoder_embed_dim": 256}, "encoder_embed_dim 512 and decoder_embed_dim 256"),
         ({"init": "xavier"}, "'xavier' is not one of t2t, fairseq"),
         ({"sinusoid_layout": "rotary"}, "'rotary' is not one of paper"),

@@ -12,9 +12,12 @@ from benchmarks.gpu_record import Record
 from benchmarks.gpu_training import compare_with_fairseq, kernels_of
 from benchmarks.gpu_training import row_of as gpu_row_of
 from benchmarks.joined_text import join_sentences
+from benchmarks.paper_training import PaperTraining
+from benchmarks.systems import OURS, THEIRS, size_flags
 from benchmarks.table import compare, markdown, median_and_range
 from benchmarks.train import Training
 from benchmarks.worker import Worker, WorkerError, deadline, seconds_left
+from tests import stock
 
 
 def test_ratio_is_taken_round_by_round():
@@ -180,3 +183,29 @@ def is_made_of(words, sentences):
         return True
     starts = (n for n in range(1, len(words) + 1) if words[:n] in sentences)
     return any(is_made_of(words[n:], sentences) for n in starts)
+
+
+def test_both_systems_of_the_papers_size_see_the_same_batches_and_are_averaged(tiny_data_bin):
+    """The mean of the models kept is loaded, validated and translated with."""
+    schedule = ["--lr-scheduler", "vaswani_inverse_sqrt", "--warmup-updates", "10"]
+    schedule += ["--d-model", "64", "--max-tokens", "300", "--num-workers", "0", "--seed", "3"]
+    tokens = []
+    for flags in (THEIRS, OURS):
+        with stock.fresh_process():
+            training = PaperTraining(
+                str(tiny_data_bin), [*flags, *size_flags("trial"), *schedule], "cpu"
+            )
+            steps = [training.advance(3) for _ in range(2)]
+        assert [step["updates"] for step in steps] == [3, 6]
+        assert steps[1]["rate"] > steps[0]["rate"], "during the warm-up"
+        tokens.append([step["tokens"] for step in steps])
+        first, second = training.kept
+        name = next(name for name, value in first.items() if value.dim() == 2)
+        assert not torch.equal(first[name], second[name])
+        finished = training.finish()
+        assert finished["averaged"] == 2
+        mean = training.trainer.model.state_dict()[name]
+        assert torch.allclose(mean, (first[name] + second[name]) / 2, atol=1e-6)
+        assert 0 < finished["nll"] < 20
+        assert training.translate(beam=2, count=5, size=2)["tokens"] >= 5
+    assert tokens[0] == tokens[1]

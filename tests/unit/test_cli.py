@@ -54,6 +54,59 @@ def test_every_verb_and_option_explains_itself(verb, capsys):
         assert item.metadata.get("help"), item.name
 
 
+#: every verb's --help, where no package is installed besides ours
+HELP = """
+import importlib.abc
+import sys
+
+from vaswani import cli
+
+OURS = {"vaswani", "vaswani_transformer", "transformer_check", "transformer_plugin"}
+
+
+class Refusal(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in OURS | sys.stdlib_module_names:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
+sys.meta_path.insert(0, Refusal())
+for verb in cli.VERBS:
+    try:
+        code = cli.main([verb, "--help"])
+    except SystemExit as end:
+        code = end.code
+    if code:
+        print(f"vaswani {verb} --help exits with {code}", file=sys.stderr)
+"""
+
+
+def test_every_verbs_help_needs_no_other_package():
+    """A bare install has torch, numpy and safetensors; five verbs needed tqdm, PyYAML …"""
+    done = subprocess.run(
+        [sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "wanted"),
+    [
+        ("sentencepiece", "pip install 'vaswani-transformer[translate]'"),
+        ("sacrebleu.metrics", "pip install 'vaswani-transformer[text]'"),
+        ("ctranslate2", "pip install 'vaswani-transformer[export]'"),
+        ("transformers", "pip install transformers "),
+        ("omegaconf", "the extras 'modern' or 'official' and 'text'"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(module, wanted, monkeypatch, capsys):
+    def run(options):
+        raise ModuleNotFoundError(f"No module named '{module}'", name=module)
+
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", run)
+    assert wanted in refused(capsys, "plugin-dir")
+
+
 def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(args):
         raise ValueError("a bug")

@@ -1,6 +1,8 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
 import importlib
+import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import data_utils
+from fairseq.data import LanguagePairDataset
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
 
@@ -20,6 +22,7 @@ from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
+from vaswani.experiment.trainer import replacements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,22 +118,32 @@ def test_our_task_compares_dictionaries():
             method(None, None)
 
 
+def test_the_page_names_what_vaswani_train_replaces():
+    """And nothing else, in the table below the one that is made."""
+    page = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    table = page.partition("While it trains, `vaswani train` also replaces these")[2]
+    rows = re.findall(r"^\| `([\w.]+)`", table.partition("**The process**")[0], re.MULTILINE)
+    replaced = replacements(MagicMock(), MagicMock(), {})
+    assert sorted(rows) == sorted(f"{owner.__name__}.{name}" for owner, name, _ in replaced)
+
+
 # --- batches -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 7, 50])
 @pytest.mark.parametrize("limits", [{"max_tokens": 1000}, {"max_sentences": 24}])
 def test_every_sentence_is_in_a_batch(count, limits):
-    lengths = np.sort(np.random.randint(3, 30, count))
-    batches = data_utils.batch_by_size(
-        np.arange(count),
-        None,
-        num_tokens_vec=lengths,
-        required_batch_size_multiple=8,
-        **limits,
-    )
-    assert np.concatenate(batches).tolist() == list(range(count))
+    """Of our tasks; with fairseq's default for ``--required-batch-size-multiple``."""
+    words = dictionary()
+    sizes = np.random.randint(3, 30, count)
+    sentences = [torch.full((size,), 5) for size in sizes]
+    dataset = LanguagePairDataset(sentences, sizes, words, sentences, sizes, words)
+    task = CheckedTranslationTask(TranslationConfig(), words, words)
+    iterator = task.get_batch_iterator(dataset, required_batch_size_multiple=8, **limits)
+    batches = iterator.frozen_batches
+    assert sorted(np.concatenate(batches).tolist()) == list(range(count))
     assert all(len(batch) % 8 == 0 or len(batch) < 8 for batch in batches[:-1])
+    assert len(pickle.loads(pickle.dumps(dataset)).batch_by_size(np.arange(0))) == 0
 
 
 MAKING_BATCHES = """

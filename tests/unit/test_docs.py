@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
+from tests.files import needs_records
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,7 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
+@needs_records
 def test_every_link_leads_somewhere():
     """Of the documents and of the records to files of the repository, and to headings in them."""
     broken = []
@@ -55,6 +57,44 @@ def test_every_link_leads_somewhere():
             if not to.exists() or (anchor and not lines and anchor not in anchors(to)):
                 broken.append(f"{page.relative_to(ROOT)}: {link[0] or link[1]}")
     assert broken == []
+
+
+#: a line that is one word in capitals, what an editor is to fill in, and addresses that are none
+UNFILLED = re.compile(
+    r"^[A-Z][A-Z _-]{2,}$|\b(?:TODO|FIXME|TBD|XXXX*)\b|URL-OF-|<(?:your|insert)[^>]*>|lorem ipsum",
+    re.MULTILINE,
+)
+
+
+def test_no_document_has_an_unfilled_placeholder():
+    """docs/extend.md had the bare word TABLE for two days, and README URL-OF-THIS-PAGE.
+
+    Files named in capitals, and options' values in commands, are in blocks or between backticks.
+    """
+    places = []
+    for page in [*PAGES, *RECORDS, *ROOT.glob("models/*/README.md")]:
+        prose = re.sub(r"`[^`\n]*`", "", without_code(page))
+        places += [f"{page.relative_to(ROOT)}: {word}" for word in UNFILLED.findall(prose)]
+    assert places == []
+    for text in ("TABLE\n", "see URL-OF-THIS-PAGE", "TODO: measure", "<insert figure>"):
+        assert UNFILLED.search(text), text
+
+
+#: as PyTorch's installation page gives it for pip on Linux without CUDA
+CPU_BUILDS = "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+
+
+def test_every_block_that_installs_pytorch_begins_with_its_cpu_builds():
+    """Without that line pip downloads PyTorch for CUDA, with its libraries 5.5 GB."""
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.M):
+            installed = re.findall(r"pip install (.*)", block)
+            with_torch = re.search("torch|vaswani|fairseq", " ".join(installed))
+            if with_torch and not block.startswith(CPU_BUILDS):
+                wrong.append(f"{page.relative_to(ROOT)}: {installed[0]}")
+    assert wrong == []
 
 
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():

@@ -9,9 +9,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from experiments import fairseq_runs, harness
-from experiments.curves import loss_at, updates_to
+from experiments.curves import updates_to
 from experiments.fairseq_runs import Training, score_commands, seed_trainings
 from experiments.harness import Row
+from experiments.intervals import Difference
 from experiments.learning.experiment import learning_table
 from experiments.since2017.experiment import cell
 from experiments.system_tables import SystemsExperiment
@@ -96,6 +97,7 @@ def test_a_run_that_was_scored_as_asked_is_the_rows(training: Training) -> None:
         {"options": {"beam": 3}},
         {"options": {"length_penalty": "gnmt"}},
         {"checkpoint": "checkpoint_best.pt"},
+        {"sha256": {"checkpoint_average_last2.pt": "of the average before"}},
         {"data": "elsewhere"},
         {"precision": "bf16"},
     ],
@@ -222,26 +224,21 @@ def test_updates_to_a_loss_are_linear_between_validations(target: float, updates
 
 
 @pytest.mark.parametrize(
-    ("updates", "bits"), [(50, None), (100, 4.0), (150, 3.75), (290, 2.6), (400, 2.5)]
-)
-def test_a_loss_is_linear_between_validations(updates: float, bits: float | None) -> None:
-    assert loss_at(updates, CURVE) == (bits if bits is None else pytest.approx(bits))
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
+    ("difference", "better", "expected"),
     [
-        ([34, 37, 35], "+3.33 ± 1.43: pays"),
-        ([29, 30, 30], "-2.33 ± 1.43: does not"),
-        ([32, 33, 37], "+2.00 ± 6.57: not shown"),
-        ([34, 36], "+3.00 ± 0.00: not shown"),
-        ([], "–"),
+        (Difference(3.331, 1.43, 18, 0.001, 3), 1, "+3.33 ± 1.43 (p 0.001): pays"),
+        (Difference(3.331, 1.43, 18, 0.001, 3), -1, "+3.33 ± 1.43 (p 0.001): does not"),
+        (Difference(-2.0, 1.9, 18, 0.06, 3), 1, "-2.00 ± 1.90 (p 0.06): not shown"),
+        (Difference(3.0, 0.5, 18, 0.001, 2), 1, "+3.00 ± 0.50 (p 0.001): not shown"),
+        (Difference(3.0, None, 0, None, 1), 1, "+3.00: not shown"),
+        (None, 1, "–"),
     ],
 )
-def test_a_change_pays_if_its_interval_does(values: list[float], expected: str) -> None:
-    """Three seeds at least."""
-    reference = dict(enumerate([31, 33, 32]))
-    assert cell(dict(enumerate(values)), reference, better=1) == expected
+def test_a_change_pays_if_its_difference_is_shown(
+    difference: Difference | None, better: int, expected: str
+) -> None:
+    """On its side of zero, by a p that is corrected, over three seeds at least."""
+    assert cell(difference, better) == expected
 
 
 def test_a_row_of_learning_tells_updates_and_seconds_over_the_seeds() -> None:
@@ -251,6 +248,6 @@ def test_a_row_of_learning_tells_updates_and_seconds_over_the_seeds() -> None:
     runs = [{"run": "a", "curve": curve, "tokens_per_update": 700} for curve in curves]
     record = {"rows": {"ours": {"tokens_per_second": 1400.0, "runs": runs}}}
     (cells,) = learning_table(record).rows
-    assert cells[:2] == ["ours", "2"]
-    assert cells[3:5] == ["306 (250, 362)", "153 (125, 181)"]
-    assert cells[5:7] == ["by 1 of 2", "–"]
+    assert cells[:3] == ["ours", "–", "2"]
+    assert cells[4:6] == ["306 (250, 362)", "153 (125, 181)"]
+    assert cells[6:8] == ["by 1 of 2", "–"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import runpy
 import shutil
 import sys
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import torch
 from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
-from vaswani.export.card import export_card
+from vaswani.export.card import export_card, licence_of
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
 from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent
 from vaswani.export.text import proof_text
@@ -207,20 +206,50 @@ def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
     assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
 
 
-# ---- the service --------------------------------------------------------------------------------
+SEARCHED = {
+    **TABLE,
+    "generation": {"beam": 4, "lenpen": 0.6, "max_len_a": 1.0, "max_len_b": 50},
+}
+EDITED_CARD = """---
+language: [en, de]
+license: cc-by-4.0
+tags: [translation]
+---
+
+# mine: en → de
+
+It translates **short** sentences ([record](../records/mine.md), [the paper](https://arxiv.org/abs/1706.03762)).
+
+## Use
+
+```sh
+vaswani translate here
+```
+
+## Scores
+
+```
+# not a heading
+```
+"""
 
 
-def test_the_service_answers(tmp_path, monkeypatch):
-    pytest.importorskip("fastapi", reason="fastapi is missing: the example of a service is NOT run")
-    pytest.importorskip("httpx", reason="httpx is missing: the example of a service is NOT run")
-    from fastapi.testclient import TestClient
+@pytest.mark.parametrize("target", ["ctranslate2", "fairseq", "huggingface"])
+def test_an_exports_card_has_the_licence_and_the_text_of_the_models_card(target, run):
+    """Attribution and limits too; no link to a file that is not beside the export."""
+    folder = run / "runs" / "mine" / "model"
+    (folder / "README.md").write_text(EDITED_CARD, encoding="utf-8")
+    card = export_card({**SEARCHED, "target": target}, read_folder(folder), Path("out"), [])
+    head, about = card.split("\n---\n")[0], card.split("## About the model\n")[1]
+    assert "license: cc-by-4.0" in head.splitlines()
+    assert "short** sentences (record, [the paper](https://arxiv.org/abs/1706.03762))" in about
+    assert "### Scores" in about and "\n# not a heading" in about
+    assert "vaswani translate here" not in card and "# mine: en → de\n\nIt" not in card
+    assert licence_of(read_folder(folder)) == "cc-by-4.0"
 
-    packed.pack(tmp_path / "model")
-    monkeypatch.setenv("MODEL", str(tmp_path / "model"))
-    found = runpy.run_path(str(ROOT / "examples" / "service" / "service.py"))
-    client = TestClient(found["app"])
-    said = ["the house", ""]
-    answer = client.post("/translate", json={"sentences": said})
-    expected = [one.text for one in Translator.from_pretrained(tmp_path / "model").translate(said)]
-    assert answer.json() == expected and answer.status_code == 200
-    assert client.post("/translate", json={"sentences": ["a"] * 101}).status_code == 422
+
+def test_an_exports_card_asks_for_a_licence_where_the_models_card_has_none(run):
+    model = read_folder(run / "runs" / "mine" / "model")
+    (model.path / "README.md").unlink()
+    card = export_card(SEARCHED, model, Path("out"), [])
+    assert "add `license: …`" in card and licence_of(model) is None

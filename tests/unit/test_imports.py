@@ -63,7 +63,7 @@ def test_what_has_to_do_without_a_package_does(modules, packages):
 
 
 #: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
-FILES = {"train": 17, "plan": 17, "prepare": 26, "translate": 25}
+FILES = {"train": 17, "plan": 17, "prepare": 27, "translate": 26}
 
 
 @pytest.mark.parametrize("verb", FILES)

@@ -109,10 +109,55 @@ def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     model = small_model().double().eval()
     source, previous, _ = (tensor[row] for tensor in batch())
     expected, _ = model(source, None, previous)
-    other = {"encoder_out": model.encoder(source)["encoder_out"]}
+    other = {"memory": model.encoder(source)["memory"]}
     if source.eq(1).any():
         other["encoder_padding_mask"] = [source.eq(1)]
     assert torch.equal(model.decoder(previous, other)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["return_all_hiddens", "need_head_weight", "token_embeddings"])
+def test_an_unknown_option_of_a_call_is_refused(name: str) -> None:
+    """Also one of fairseq's that would have no effect."""
+    model = small_model().eval()
+    source, previous, _ = batch()
+    encoder_out = model.encoder(source)
+    option = {name: True}
+    for call in (
+        lambda: model(source, None, previous, **option),
+        lambda: model.extract_features(source, None, previous, **option),
+        lambda: model.encoder(source, None, **option),
+        lambda: model.decoder(previous, encoder_out, **option),
+        lambda: model.decoder.extract_features(previous, encoder_out, **option),
+        lambda: model.decoder.output_layer(torch.zeros(1, 1, 16), **option),
+    ):
+        with pytest.raises(TypeError, match=name):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"alignment_layer": 2}, "alignment_layer is 2, but must be from 0 to 1"),
+        ({"alignment_layer": -1}, "alignment_layer is -1"),
+        ({"alignment_heads": 0}, "alignment_heads is 0, but must be from 1 to 4"),
+        ({"alignment_layer": 1, "alignment_heads": 5}, "alignment_heads is 5"),
+        ({"full_context_alignment": True, "incremental_state": {}}, "full_context_alignment"),
+    ],
+)
+def test_an_alignment_that_there_is_not_is_refused(options: dict[str, Any], named: str) -> None:
+    model = small_model().eval()
+    source, previous, _ = batch()
+    with pytest.raises(ValueError, match=named):
+        model.decoder(previous, model.encoder(source), **options)
+
+
+def test_features_are_what_the_output_matrix_multiplies() -> None:
+    model = small_model().eval()
+    source, previous, _ = batch()
+    features, extra = model.extract_features(source, None, previous)
+    expected, attention = model(source, None, previous)
+    torch.testing.assert_close(model.decoder.output_layer(features), expected)
+    torch.testing.assert_close(extra["attn"][0], attention["attn"][0])
 
 
 @pytest.mark.paper("figures 3 to 5")

@@ -53,7 +53,17 @@ def flip(folder):
     (folder / "model.safetensors").write_bytes(data)
 
 
+def use_windows_line_ends(folder):
+    """As git writes files where core.autocrlf is true."""
+    dictionary = folder / "dict.en.txt"
+    dictionary.write_bytes(dictionary.read_bytes().replace(b"\n", b"\r\n"))
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 15500000\n"
+
 DAMAGES = {
+    "line ends of Windows": (use_windows_line_ends, "dict.en.txt has Windows line ends"),
+    "a Git LFS pointer": (write("model.safetensors", LFS_POINTER), "safetensors is a Git LFS"),
     "no hashes": (remove("SHA256SUMS"), "SHA256SUMS"),
     "a bit": (flip, "model.safetensors was altered"),
     "a word": (write("dict.en.txt", b"the 1\n"), "dict.en.txt was altered"),

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests import stock
+from tests.files import needs_records
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import batching, fine_tuning, first_experiment
@@ -71,6 +72,7 @@ def test_a_choice_of_ours_is_not_said_to_be_the_sources():
     assert settings.reason("base", "epochs") == published.OUR_CHOICE
 
 
+@needs_records
 def test_every_record_that_a_reason_names_is_there():
     texts = [published.__doc__, published.BPE_DROPOUT]
     for settings in published.TABLE:

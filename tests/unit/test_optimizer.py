@@ -50,6 +50,13 @@ def test_first_updates_by_hand() -> None:
     assert own.param_groups[0]["eps"] == 1e-9  # the plain one is saved
 
 
+def test_the_norm_of_no_gradients_is_zero() -> None:
+    """As fairseq's: every parameter is frozen, or this process had no batch."""
+    own = optimizer([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))])
+    assert own.clip_grad_norm(1.0).item() == 0.0
+    assert own.clip_grad_norm(1.0, aggregate_norm_fn=lambda norm: norm + 5).item() == 5.0
+
+
 def test_norm_of_gradients() -> None:
     """√(3² + 4² + 12²) = 13, and nothing is changed without a limit."""
     params = [parameter(3.0, 4.0), parameter(12.0), nn.Parameter(torch.zeros(2))]

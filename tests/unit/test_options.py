@@ -29,6 +29,7 @@ class Options(Shared):
     dry_run: bool = option(False)
     lowercase: bool | None = option()
     workers: int = option(4)
+    train: list[str] | None = option(metavar="PREFIX")
 
 
 CASES = {
@@ -37,6 +38,7 @@ CASES = {
     "v1.0 --gpus 2 --from 1.0": Options(config="v1.0", gpus=2, start="1.0"),
     "base --gpus 2 --dry-run --beam 5": Options(config="base", gpus=2, dry_run=True, beam=5),
     "base --gpus 2 --no-lowercase": Options(config="base", gpus=2, lowercase=False),
+    "base --train b --gpus 2 --train a": Options(config="base", gpus=2, train=["b", "a"]),
 }
 
 
@@ -57,6 +59,24 @@ def test_a_wrong_command_line_names_its_mistake(line, named, capsys):
     with pytest.raises(SystemExit) as stop:
         parse(argparse.ArgumentParser(), Options, line.split())
     assert stop.value.code == 2 and named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--gpus 2 --gpus 2", "--gpus 2 --gpu 3", "--gpus 2 --dry-run --dry-run"]
+    + ["--gpus 2 --lowercase --no-lowercase", "--gpus 2 --from a --from b"],
+)
+def test_an_option_given_twice_is_refused(line, capsys):
+    """The last one was taken, without a word."""
+    with pytest.raises(SystemExit) as stop:
+        parse(argparse.ArgumentParser(), Options, ["base", *line.split()])
+    assert stop.value.code == 2 and "given twice: give it once" in capsys.readouterr().err
+
+
+def test_a_key_given_twice_is_refused():
+    for words in (["a.b=1", "a.b=2"], ["run=x", "--workers", "2", "run=x"]):
+        with pytest.raises(UserError, match=f"{words[0].split('=')[0]} is given twice"):
+            parse(argparse.ArgumentParser(), Options, ["base", *words, "--gpus", "2"])
 
 
 def test_changes_may_stand_before_and_after_an_option():

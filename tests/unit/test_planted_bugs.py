@@ -9,6 +9,7 @@ import pytest
 
 from experiments.bugs import page as bugs
 from experiments.bugs import quiz
+from tests.files import needs_records
 from tests.mutants import run as mutants
 
 ALL = [mutants.read(name) for name in mutants.names()]
@@ -98,6 +99,7 @@ def test_the_quiz_does_not_name_a_bug_outside_its_answers():
     assert [name for name in bugs.QUIZ if name in unfolded] == []
 
 
+@needs_records
 def test_the_pages_figures_are_those_of_the_records():
     page = bugs.PAGE.read_text(encoding="utf-8")
     assert bugs.fill_in_published(page, quiz.PUBLISHED_RECORDS) == page

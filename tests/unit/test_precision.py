@@ -14,6 +14,7 @@ from torch import nn
 
 from tests.models import batch, dictionary, small_model, task
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
+from transformer_plugin.config import ConfigError
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani_transformer.fast import linear
 from vaswani_transformer.fast.linear import FastLinear
@@ -100,7 +101,7 @@ def test_every_write_to_a_prepared_model_counts(units: Any, monkeypatch: Any) ->
 
 @pytest.mark.parametrize("choice", ["auto", "readable"])
 def test_retained_dropout_drops_in_decoding(choice: str) -> None:
-    """In the modules that are named, by plain or fast names; else in all."""
+    """In the parts that are named, whatever computes them; else in all."""
     for names, places in ((None, 12 + 4), (["FeedForward"], 4), ("[EncoderLayer]", 4 + 2)):
         model = small_model(dropout=0.5, activation_dropout=0.5, attention_impl=choice).eval()
         plain = logits(model)
@@ -110,6 +111,20 @@ def test_retained_dropout_drops_in_decoding(choice: str) -> None:
         active = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p]
         assert len(active) == places, names
         assert not torch.allclose(logits(model), plain)
+
+
+@pytest.mark.parametrize("choice", ["auto", "readable"])
+def test_a_refused_module_of_retained_dropout_lists_the_parts_of_the_paper(choice: str) -> None:
+    """Not the classes that make them quick, nor torch's lists."""
+    model = small_model(dropout=0.5, attention_dropout=0.5, attention_impl=choice).eval()
+    options = {"retain_dropout": True, "retain_dropout_modules": ["FusedHeads"]}
+    with pytest.raises(ConfigError) as refused:
+        model.prepare_for_inference_(for_inference(**options))
+    listed = str(refused.value).partition("this model has it in ")[2]
+    assert listed == (
+        "AddAndNorm, CrossAttention, Decoder, DecoderLayer, Encoder, EncoderLayer, InputEmbedding, "
+        "MultiHeadAttention, SelfAttention"
+    )
 
 
 @pytest.mark.parametrize("precision, present", [("bf16", True), ("bf16", False), ("fp32", True)])

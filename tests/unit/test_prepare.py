@@ -6,11 +6,11 @@ import re
 import pytest
 
 from tests.files import write
-from tests.own_text import HERE
+from tests.own_text import HERE, here
 from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.data import bpe, text, text_recipe
+from vaswani.data import bpe, round_trip, text, text_recipe
 from vaswani.data.data_bin import read_index
 from vaswani.data.prepared_text import recipe_in
 from vaswani.data.round_trip import differences
@@ -74,6 +74,13 @@ def test_moses_tokens_and_back():
     assert text_recipe.unescape("&quot;") == '"'
 
 
+#: what prepare says of the validation text
+MEASURED = (
+    r"restoring the text of valid from its tokens: ([0-9.]+) % of the lines come back unchanged; "
+    r"BLEU ([0-9.]+) of 100"
+)
+
+
 def test_the_round_trip_of_the_validation_text_is_measured(tmp_path, monkeypatch, capsys):
     """What it loses is said when it is prepared, and kept; "a–b" may be two words or one."""
     monkeypatch.chdir(tmp_path)
@@ -83,14 +90,34 @@ def test_the_round_trip_of_the_validation_text_is_measured(tmp_path, monkeypatch
         write(tmp_path / f"{name}.de", *lost, *whole)
     assert cli.main(HERE) == 0
     message = capsys.readouterr().err
-    score = float(re.search(r"restoring the text of valid gives ([0-9.]+) of 100", message)[1])
-    assert 80 < score < 98 and "--subword sentencepiece" in message
+    share, score = map(float, re.search(MEASURED, message).groups())
+    assert share == 80 and 80 < score < 98 and "--subword sentencepiece" in message
     assert "1 × “Bonn–Köln.” becomes “Bonn – Köln.”" in message and "7: 45" not in message
-    assert recipe_in(tmp_path / "data" / "own").restored_bleu == score
+    recipe = recipe_in(tmp_path / "data" / "own")
+    assert (recipe.restored_lines, recipe.restored_bleu) == (share, score)
     assert cli.main(HERE) == 0 and "restoring" not in capsys.readouterr().err
-    assert recipe_in(tmp_path / "data" / "own").restored_bleu == score
-    assert cli.main([*HERE, "--subword", "sentencepiece", "--bpe", "320"]) == 0
-    assert "restoring the text of valid gives 100.00" in capsys.readouterr().err
+    assert recipe_in(tmp_path / "data" / "own") == recipe
+    assert cli.main(here("--subword", "sentencepiece", "--bpe", "320")) == 0
+    assert re.search(MEASURED, capsys.readouterr().err).groups() == ("100.00", "100.00")
+
+
+def test_lines_that_change_are_counted_where_scores_do_not_see_spaces(tmp_path, monkeypatch):
+    """Thai has hardly any spaces, and its BLEU, of characters, was 100 above a damaged line."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "valid"):
+        write(tmp_path / f"{name}.en", *["One day"] * 10)
+        write(tmp_path / f"{name}.th", "วันหนึ่ง“ฉัน”ไปตลาดกับเพื่อน", *["สวัสดีครับวันนี้อากาศดีมาก"] * 9)
+    assert cli.main(here("--target-lang", "th")) == 0
+    recipe = recipe_in(tmp_path / "data" / "own")
+    assert (recipe.restored_lines, recipe.restored_bleu) == (90, 100)
+
+
+def test_a_share_of_lines_is_not_rounded_up():
+    written = ["a"] * 3000
+    assert round_trip.unchanged_share(written, ["a"] * 2999 + ["b"]) == 99.96
+    assert round_trip.unchanged_share(["a  b"], ["a b"]) == 100
+    assert round_trip.is_low(98.99, 100) and not round_trip.is_low(99, 90)
+    assert round_trip.is_low(None, 97.9) and not round_trip.is_low(None, 98)
 
 
 def test_differences_are_counted_by_kind():
@@ -109,7 +136,7 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
         write(tmp_path / f"{name}.en", *["The old house."] * 20, "")
         write(tmp_path / f"{name}.de", *["Das alte Haus."] * 21)
     write(tmp_path / "test.de", *["Старый дом"] * 21)
-    assert cli.main([*HERE, "--test", "test", "--bpe", "10"]) == 0
+    assert cli.main(here("--test", "test", "--bpe", "10")) == 0
     message = capsys.readouterr().err
     assert "left out: 1 with an empty side" in message
     assert "189 of the 189 subwords of test.de are unknown" in message, "letter by letter"

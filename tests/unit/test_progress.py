@@ -39,26 +39,73 @@ def test_seconds_are_those_of_every_start(tmp_path, clock):
     assert [line["seconds"] for line in statistics(log)] == [60.0, 65.0]
 
 
-def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
-    """tqdm took the 1,000 updates of before for those of its first second."""
-    shown = io.StringIO()
+@pytest.fixture
+def shown(clock, monkeypatch):
+    """What the bar of a terminal shows; its clock is ``clock``."""
+    screen = io.StringIO()
 
     class Bar(tqdm):
         _time = property(lambda self: lambda: clock[0], lambda self, time: None)
 
     monkeypatch.setattr(
         "vaswani.experiment.training_progress.bar",
-        lambda **o: Bar(file=shown, disable=False, ncols=90, **o),
+        lambda **o: Bar(file=screen, disable=False, ncols=90, **o),
     )
+    return screen
+
+
+def test_the_bars_rate_is_that_of_this_start_without_the_first_update(tmp_path, clock, shown):
+    """tqdm took the 1,000 updates of before for those of its first second.
+
+    "23:47:48 left" was the first update's time, with the compiler's, times those to come.
+    """
     progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
     clock[0] += 10  # the model is loaded
     progress.resume(1000)
     clock[0] += 30  # then the text
-    progress.begin()
-    clock[0] += 5
-    said(progress, "train_inner", num_updates="1010")
-    assert "1010/2000 [00:05<08:15,  2.00 updates/s]" in shown.getvalue().split("\r")[-1]
-    assert progress.line() == "update 1,010 of 2,000 | 0:08:15 left"
+    progress.begin(1000)
+    clock[0] += 90  # the first update compiles
+    for update in range(1001, 1011):
+        progress.begin(update)
+        assert "left" not in progress.line()
+        clock[0] += 0.5
+        said(progress, "train_inner", num_updates=str(update))
+    last = shown.getvalue().split("\r")[-1]
+    assert "1010/2000 [" in last and "<" not in last, "no estimate of few updates"
+    progress.begin(1011)
+    said(progress, "train_inner", num_updates="1011")
+    assert "1011/2000 [00:05<08:14,  2.00 updates/s]" in shown.getvalue().split("\r")[-1]
+    assert progress.line() == "update 1,011 of 2,000 | 0:08:14 left"
+    progress.close()
+
+
+def test_without_a_terminal_a_line_comes_by_the_clock(tmp_path, clock, capsys):
+    """Not only where fairseq logs, which may be after minutes; each value is shown once."""
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=100)
+    for update in range(25):
+        progress.begin(update)
+        clock[0] += 20
+        if update == 19:
+            said(progress, "train_inner", num_updates="20", loss="7.5", ppl="90.2", wps="1234")
+            said(progress, "valid", num_updates="20", loss="6", ppl="64", bleu="1.5")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:4] == [
+        "update 0",
+        "update 2 of 100",
+        "update 4 of 100",
+        "update 6 of 100",
+    ]
+    assert lines[5:8] == [
+        "update 10 of 100",
+        "update 12 of 100 | 0:29:20 left",
+        "update 14 of 100 | 0:28:40 left",
+    ]
+    values = "loss 7.50 | ppl 90.20 | wps 1,234"
+    ended = lines.index(
+        f"update 20 of 100 | {values} | valid_ppl 64.00 | valid_bleu 1.50 | 0:26:40 left"
+    )
+    assert lines[ended + 1] == f"update 22 of 100 | {values} | 0:26:00 left"
+    assert "\n".join(lines).count("valid_ppl") == 1
     progress.close()
 
 

@@ -1,6 +1,7 @@
 """``vaswani score`` of files: which rows there are, what is refused, what is compared."""
 
 import json
+import unicodedata
 from itertools import chain, combinations
 from pathlib import Path
 
@@ -45,6 +46,51 @@ def test_equal_files_have_100_in_every_row(capsys):
     assert [*report][: len(rows)] == rows and {report[key]["score"] for key in rows} == {100.0}
     assert capsys.readouterr().out.startswith("sacreBLEU"), "the one to quote"
     assert report["pair"] == "en-de" and report["left_out"] == [] and "published" not in report
+
+
+def test_several_references_are_scored_as_sacrebleu_does():
+    """The last one alone was read; the order of the files does not matter."""
+    further = ["Das kostet 3,50 €, meint er.", "Am 3. März 1987 fror es.", "Die E-Mail kam an."]
+    hypotheses = ["Das kostet 3,50 €, meint er.", *LINES[1:]]
+    write(Path("r2"), *further)
+    report = score(hypotheses, LINES, "--references", "r2", "--pair", "en-de")
+    bleu = sacrebleu.corpus_bleu(hypotheses, [LINES, further])
+    chrf = sacrebleu.corpus_chrf(hypotheses, [LINES, further])
+    expected = [round(bleu.score, 2), round(chrf.score, 2)]
+    assert [report["bleu"]["score"], report["chrf"]["score"]] == expected
+    assert expected[0] == 100 > sacrebleu.corpus_bleu(hypotheses, [LINES]).score
+    assert "nrefs:2" in report["bleu"]["signature"]
+    assert "nrefs:2" in report["bleu_tokenised"]["signature"]
+    assert report["bleu_tokenised"]["score"] == 100
+    assert not set(COMPOUND) & set(report) and "one reference" in report["left_out"][0]
+    names = [Path(one["file"]).name for one in report["files"]["text"].values()]
+    assert names == ["h", "r", "r2"]
+    write(Path("other"), *LINES)
+    compared = score(hypotheses, LINES, "--references", "r2", "--compare", "other")["comparison"]
+    other = sacrebleu.corpus_bleu(LINES, [LINES, further]).score
+    assert compared["metrics"]["bleu"]["other_score"] == round(other, 2)
+
+
+def test_each_of_several_references_is_checked(capsys):
+    write(Path("short"), *LINES[:2])
+    write(Path("tokens"), *TOKENS)
+    for name, words in (("short", "short has 2"), ("tokens", "tokens seems to be tokenised")):
+        capsys.readouterr()
+        assert command(LINES, LINES, "--references", name) == 1
+        assert words in sentence_of(capsys)
+
+
+def test_accents_apart_from_their_letters_are_no_other_words(capsys):
+    """macOS writes them apart; sacreBLEU counts "café" as wrong then."""
+    lines = [unicodedata.normalize("NFC", "Das Café ist schön geöffnet.")]
+    apart = [unicodedata.normalize("NFD", line) for line in lines]
+    for hypotheses, references, file in ((apart, lines, "h"), (lines, apart, "r")):
+        report = score(hypotheses, references, "--pair", "en-de")
+        keys = ("bleu", "chrf", "bleu_tokenised", *COMPOUND)
+        assert {report[key]["score"] for key in keys} == {100.0}
+        assert f"{file}: 1 line with accents apart" in capsys.readouterr().err
+    score(lines, lines)
+    assert "accents" not in capsys.readouterr().err
 
 
 def test_a_byte_order_mark_is_no_text():

@@ -54,8 +54,9 @@ def test_pip_brings_neither_fairseq_nor_torchaudio(monkeypatch):
     given = {}
     monkeypatch.setattr(setuptools, "setup", lambda **keywords: given.update(keywords))
     runpy.run_path(str(ROOT / "setup.py"))
-    assert given["install_requires"] == []
-    needs = [name for extra in given["extras_require"].values() for name in extra]
+    needs = [*given["install_requires"]]
+    for extra in given["extras_require"].values():
+        needs += extra
     assert not [name for name in needs if name.startswith(("torchaudio", "fairseq"))]
 
 

@@ -12,6 +12,7 @@ from vaswani.paper import table1
 from vaswani.paper.layers import LAYERS, K, Layer, R
 from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequential_steps
 
+ROOT = Path(__file__).resolve().parents[2]
 BY_NAME: dict[str, Layer] = {layer.name: layer for layer in LAYERS}
 RECURRENT = ("RNN", "GRU", "LSTM")
 pytestmark = pytest.mark.paper("table 1")
@@ -31,6 +32,18 @@ def test_multiplications_are_those_of_the_formula(n: int, d: int) -> None:
     }
     for layer in LAYERS:
         assert layer.formula.multiplications(n, d) <= counted(layer, n, d)
+
+
+def test_the_papers_term_is_its_entry_without_a_factor() -> None:
+    """n²d is n · n · d, of which attention takes two; the record's table says so, too."""
+    n, d = 64, 32
+    terms = {layer.name: layer.formula.multiplications(n, d) for layer in LAYERS}
+    assert terms["self-attention"] == n * n * d
+    assert terms["self-attention (restricted)"] == R * n * d
+    assert terms["LSTM"] == n * d * d and terms["convolution"] == K * n * d * d
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert f"| O(n² · d) | {64 * 64 * 64:,}, 1,572,864 |" in page
+    assert "| O(n/k), section 4 |" in page
 
 
 @pytest.mark.parametrize("countable", [False, True])

@@ -7,8 +7,11 @@ replaced when our task begins one, or ``vaswani train``. Nothing here imports a 
 
     loading.py         reading checkpoints        saving.py         writing checkpoints
     data.py            binarising, batches        resuming.py       resuming training
-    models.py          fairseq's own, divergence  dictionaries.py   whether they are the model's
+    models.py          fairseq's own              divergence.py     where a training diverges
+    dictionaries.py    whether they are the model's
+    training_text.py   whether it is the checkpoint's
     translation_task.py    what our task does besides fairseq's
+    commands.py        what a process of fairseq's commands gets
     scope.py           whose model it is: other people's are left to fairseq
     stale_warnings.py  warnings about fairseq from newer libraries
 """

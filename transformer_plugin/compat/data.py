@@ -2,35 +2,32 @@
 
 import atexit
 import contextlib
+import functools
 import queue
 import threading
 from typing import Any
 
 import numpy as np
-from fairseq.data import data_utils, indexed_dataset, iterators
+from fairseq.data import indexed_dataset, iterators
 
 from .replacing import REPAIRS, replaces
 
 
-@replaces(
-    data_utils,
-    "batch_by_size",
-    REPAIRS,
-    "0.12.3.1",
-    "no sentence is lost where the data do not divide by --required-batch-size-multiple",
-)
-def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
-    """As fairseq's, with the last batch whatever its size.
+def keep_every_sentence(dataset: Any) -> None:
+    """Let the batches of a data set have every sentence.
 
     Modern fairseq silently drops the last batch (the longest sentences of a training epoch, and up
     to seven of a test set) unless its size is a multiple of ``--required-batch-size-multiple``; the
     official one keeps it, as the option's own description says.
     """
-    if not isinstance(indices, np.ndarray):  # an iterator can be read only once
-        indices = np.fromiter(indices, dtype=np.int64, count=-1)
+    dataset.batch_by_size = functools.partial(_batch_by_size, dataset)
+
+
+def _batch_by_size(dataset: Any, indices: np.ndarray, *args: Any, **kwargs: Any) -> Any:
+    """As the data set's, with the last batch whatever its size."""
     if len(indices) == 0:  # modern fairseq would look at the last batch
         return []
-    batches = batch_by_size.original(indices, *args, **kwargs)
+    batches = type(dataset).batch_by_size(dataset, indices, *args, **kwargs)
     batched = sum(len(batch) for batch in batches)
     if batched < len(indices):  # batches are consecutive parts of `indices`
         batches = [*batches, indices[batched:]]

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import logging
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,23 @@ from typing import Any
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from ..checkpoints import (
+    CheckpointError,
+    checkpoint_metadata,
+    load_checkpoint,
+    trained_checkpoints,
+)
+from ..checks import check_best_metric
 from .dictionaries import other_dictionaries
+from .divergence import explaining_divergence
 from .replacing import PROTECTS, replaces
+from .training_text import other_languages, other_text
 from .translation_task import CheckedTranslationTask
+from .validation_text import is_other_text, validation_text
 
 logger = logging.getLogger(__name__)
 
 DEFAULT = "checkpoint_last.pt"
-TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
-"""The names that fairseq-train gives its checkpoints; averages have others."""
 ANNOUNCED = {
     "common": ("seed", "fp16"),
     "dataset": ("max_tokens", "batch_size", "train_subset", "required_batch_size_multiple"),
@@ -29,6 +35,10 @@ ANNOUNCED = {
     **dict.fromkeys(("criterion", "lr_scheduler", "model", "optimizer")),
 }
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
+ANEW = (
+    "the validation text is not the one that the checkpoint was validated on: the best checkpoint "
+    "and the patience are counted anew, from the next validation on"
+)
 
 
 @replaces(
@@ -36,9 +46,11 @@ ANNOUNCED = {
     "load_checkpoint",
     PROTECTS,
     "all",
-    "resumes from the newest checkpoint, refuses another dictionary and a `--restore-file` that "
-    "does not exist, looks at the validation data before the first update, names options that "
-    "changed, and goes no further than asked",
+    "resumes from the newest checkpoint, refuses another dictionary, another text or language "
+    "pair and a `--restore-file` that does not exist, looks at the validation data before the "
+    "first update, chooses the best checkpoint anew on another validation text, names options that "
+    "changed, goes no further than asked, and names the update and the last good checkpoint where "
+    "training diverges",
 )
 def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends when it should.
@@ -51,15 +63,30 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     original = load_checkpoint_to_resume.original
     if not isinstance(trainer.task, CheckedTranslationTask):
         return original(cfg, trainer, **options)
+    check_best_metric(cfg, trainer.task.cfg)
     load = trainer.load_checkpoint
 
     def load_if_it_fits(path: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:
-        if Path(path).is_file():
-            _compare(checkpoint_metadata(path), trainer, reset_optimizer)
-        return load(path, reset_optimizer, *args, **kwargs)
+        saved: Mapping[str, Any] = checkpoint_metadata(path) if Path(path).is_file() else {}
+        if saved:
+            _compare(saved, trainer, reset_optimizer)
+        if saved and not reset_optimizer:
+            _refuse_other_text(saved, trainer, bool(cfg.reset_dataloader))
+        text = trainer.task.validation_text
+        # vaswani's trainer looks at it: its count of validations is in the checkpoint, too
+        trainer.other_validation_text = is_other_text(saved.get("task_state") or {}, text)
+        extra_state = load(path, reset_optimizer, *args, **kwargs)
+        continues = not reset_optimizer and not kwargs.get("reset_meters")
+        if extra_state and continues and trainer.other_validation_text:
+            logger.warning(ANEW)
+            extra_state.pop("best", None)
+        return extra_state
 
     # before the training batches, so that fairseq's dummy batch comes from these, as without this
     dataset = trainer.cfg.dataset
+    trainer.task.validation_text = validation_text(
+        trainer.task.cfg.data, dataset.valid_subset, dataset.combine_valid_subsets
+    )
     for subset in [] if dataset.disable_validation else dataset.valid_subset.split(","):
         if subset in trainer.task.datasets:
             trainer.get_valid_iterator(subset)
@@ -74,6 +101,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
             raise CheckpointError(problem) from None
         finally:
             del trainer.load_checkpoint
+    _explain_divergence(trainer)
     # None: nothing was loaded, so this training begins
     reason = why_over(trainer) if extra_state is not None else None
     if reason:
@@ -81,6 +109,17 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
         # fairseq checks --max-update only after an update, but this before each epoch
         trainer.cfg.optimization.max_epoch = -1
     return extra_state, iterator
+
+
+def _explain_divergence(trainer: Any) -> None:
+    """Let a training that diverges name the update and the last good checkpoint."""
+    train_step = trainer.train_step
+
+    def train_step_or_sentence(*args: Any, **kwargs: Any) -> Any:
+        with explaining_divergence(trainer):
+            return train_step(*args, **kwargs)
+
+    trainer.train_step = train_step_or_sentence
 
 
 def _load(original: Any, cfg: Any, trainer: Any, options: dict[str, Any]) -> Any:
@@ -133,6 +172,23 @@ def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> N
             logger.warning("going on with other options: %s", "; ".join(changes))
 
 
+def _refuse_other_text(saved: Mapping[str, Any], trainer: Any, reset_dataloader: bool) -> None:
+    """Raise CheckpointError if a training would go on with other languages, or another text.
+
+    Args:
+        saved: the checkpoint
+        trainer: with the task
+        reset_dataloader: whether the training begins at epoch 1 of its text
+    """
+    task_state = saved.get("task_state") or {}
+    now = trainer.task.training_text
+    problem = other_languages(now, task_state)
+    if not problem and not reset_dataloader:
+        problem = other_text(now, task_state)
+    if problem:
+        raise CheckpointError(problem)
+
+
 @contextlib.contextmanager
 def _restoring(cfg: Any) -> Iterator[None]:
     """fairseq's section ``checkpoint`` names the one to resume from, while fairseq loads it.
@@ -180,11 +236,6 @@ def _name_newest(cfg: Any) -> None:
         cfg.restore_file = str(path)
         # which fairseq refuses together with a --restore-file, though it would not be used
         cfg.finetune_from_model = None
-
-
-def trained_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that fairseq-train left in a folder, in order of their names."""
-    return [path for path in sorted(folder.glob("*.pt")) if TRAINED.fullmatch(path.name)]
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:

@@ -3,27 +3,32 @@
 ``vaswani train`` makes a ``translation`` of an experiment the class below, too.
 """
 
+import functools
+import os
 from typing import Any
 
+from fairseq.data import EpochBatchIterator
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from vaswani_transformer.fast.malloc import keep_fewer_programs, keep_freed_memory
+from vaswani_transformer.fast.malloc import keep_fewer_programs
 
 from ..checkpoints import CheckpointError
-from ..checks import check_precision
+from ..checks import check_precision, check_processes
 from ..config import ConfigError, flag
-from .dictionaries import KEY, dictionary_hashes, other_dictionaries
+from . import dictionaries, training_text
+from .commands import keep_freed_memory, print_refusals_alone
+from .data import keep_every_sentence
+from .dictionaries import dictionary_hashes, other_dictionaries
 from .replacing import protect
 from .scope import is_plugin_model
+from .validation_text import KEY as VALIDATION_TEXT
 
 BROKEN_OPTIONS = {
     "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
     "decode with 'vaswani translate --replace-unk'",
-    "no_repeat_ngram_size": "changes nothing, since fairseq compares words with padding: leave it "
-    "out",
     "diverse_beam_groups": "compares the groups of other sentences, or fails: leave it out, or "
     "give --diversity-rate",
 }
@@ -35,10 +40,27 @@ class CheckedTranslationTask(TranslationTask):
 
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
+    #: the hash of the validation text, once a training has begun
+    validation_text: str | None = None
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **options: Any) -> Any:
+        """As fairseq's, which its commands call; from now on these print our refusals alone."""
+        print_refusals_alone()
+        return super().setup_task(cfg, **options)
+
+    @functools.cached_property
+    def training_text(self) -> dict[str, str]:
+        """The languages and hashes of the training text, as they are when it is first asked for."""
+        return training_text.training_text(self.cfg)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the task: the hashes of its dictionaries, too."""
-        return {**super().state_dict(), KEY: dictionary_hashes(self)}
+        """What a checkpoint keeps of the task: hashes of its dictionaries and its texts, too."""
+        own: dict[str, Any] = {dictionaries.KEY: dictionary_hashes(self)}
+        own[training_text.KEY] = self.training_text
+        if self.validation_text:
+            own[VALIDATION_TEXT] = self.validation_text
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
         """Take a checkpoint's ``task_state``, and compare its dictionaries.
@@ -47,7 +69,8 @@ class CheckedTranslationTask(TranslationTask):
         """
         # of an ensemble, an earlier model may have had others
         self.other_dictionaries = self.other_dictionaries or other_dictionaries(self, state_dict)
-        of_fairseq = {name: value for name, value in state_dict.items() if name != KEY}
+        own = (dictionaries.KEY, training_text.KEY, VALIDATION_TEXT)
+        of_fairseq = {name: value for name, value in state_dict.items() if name not in own}
         return super().load_state_dict(of_fairseq)
 
     def refuse_other_dictionaries(self) -> None:
@@ -61,7 +84,8 @@ class CheckedTranslationTask(TranslationTask):
         Raises:
             CheckpointError: there is no such model, as for a checkpoint of another plugin; fairseq
                 fails in formatting its message.
-            ConfigError: 16-bit options that do not suit our model.
+            ConfigError: 16-bit options that do not suit our model, or processes of torchrun that
+                do not train together.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
@@ -70,13 +94,20 @@ class CheckedTranslationTask(TranslationTask):
                 "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
         if not from_checkpoint:
+            check_processes(os.environ)
             protect()
             if is_plugin_model(name):
                 keep_freed_memory()
-            common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
+            root = cfg._get_root() if type(cfg) is DictConfig else None
+            common = getattr(root, "common", None)
             if common is not None and is_plugin_model(name):
                 check_precision(common, cfg.precision)
         return super().build_model(cfg, from_checkpoint)
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """As fairseq's, of every sentence."""
+        keep_every_sentence(dataset)
+        return super().get_batch_iterator(dataset, *args, **kwargs)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """As fairseq's, which calls it before the first update."""

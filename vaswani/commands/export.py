@@ -52,6 +52,7 @@ def run(options: Options) -> int:
     """
     from vaswani.export import exporting
     from vaswani.export.text import proof_text
+    from vaswani_transformer.fast.malloc import keep_freed_memory
 
     if options.quantization and options.to != "ctranslate2":
         raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
@@ -64,6 +65,8 @@ def run(options: Options) -> int:
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
     out = Path(options.out) if options.out else sibling(path, end)
+
+    keep_freed_memory()
 
     def fill(part: Path) -> None:
         exporting.prove_and_fill(folder, target, text, part, out)

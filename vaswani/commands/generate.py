@@ -63,8 +63,10 @@ def run(options: Options) -> int:
     from vaswani.decoding.process_engine import search_processes
     from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.experiment.launch import on_cpu
+    from vaswani_transformer.fast.malloc import keep_freed_memory
     from vaswani_transformer.precision import computed_in
 
+    keep_freed_memory()
     checkpoint, folder = find_checkpoint(options.model)
     request = Request(
         subset=options.subset,
@@ -93,12 +95,11 @@ def run(options: Options) -> int:
             start = time.monotonic()
             with results.making(key) as (part, report):
                 left_out, used = translate(config, search, part, total, workers)
-                names = (*BEAM_OPTIONS, "length_penalty")
                 report.update(
                     checkpoint=str(checkpoint),
                     sha256={path.name: sha256_of(path) for path in [checkpoint, *data]},
                     data=str(config.task.data),
-                    options={name: getattr(search, name) for name in names},
+                    options=recorded_options(search),
                     precision=precision,
                     max_tokens=config.dataset.max_tokens,
                     workers=used,
@@ -107,10 +108,14 @@ def run(options: Options) -> int:
                     seconds=round(time.monotonic() - start, 1),
                 )
             print_report(report, out / f"{options.subset}.hyp")
-    has_references = (data_folder(config) / RECIPE_FILE).is_file()
-    if has_references and is_run(folder) and not options.out:
+    if is_run(folder) and not options.out and (data_folder(config) / RECIPE_FILE).is_file():
         print_next_command(folder, options.subset)
     return 0
+
+
+def recorded_options(search: search_options.TranslationOptions) -> Table:
+    """Return the options of the search that the report of a subset records."""
+    return {name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")}
 
 
 def print_report(report: Table, path: Path) -> None:

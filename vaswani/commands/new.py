@@ -4,6 +4,9 @@
     vaswani new mine --data data/mine --preset base
     vaswani new tuned --data data/more --from mine     fine-tunes a trained run, or a folder made by
                                                        'vaswani pack'
+    vaswani new tuned --data data/more --from checkpoint.pt
+                                                       fine-tunes a checkpoint, also of fairseq's
+                                                       own transformer; it is packed beside it
 
 NAME.yaml goes into configs/ if the current folder has one, else into the current folder;
 'vaswani train NAME' finds it in either. Nothing is overwritten: edit the file as you like.
@@ -35,7 +38,11 @@ class Options:
     preset: str | None = option(
         choices=PRESETS, help="the model's sizes (default: to suit the text and the GPU)"
     )
-    start: str | None = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
+    start: str | None = option(
+        flag="--from",
+        metavar="RUN|MODEL|CHECKPOINT",
+        help="start from these weights; a checkpoint may be of fairseq's own transformer",
+    )
 
 
 def run(options: Options) -> int:

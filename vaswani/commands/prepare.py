@@ -5,6 +5,7 @@
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
+                    (or FILE.tsv, both sides in two columns; --train may be given several times)
     vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
     vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 
@@ -13,18 +14,19 @@ the same inputs and options. Text is streamed through --workers processes. A fil
 result that this command did not make, or that has changed since, is kept under the name …kept-1.
 """
 
+import contextlib
 import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked
+from vaswani.common.files import Table, locked
 from vaswani.common.find import (
     DEMO_TEXT,
     SHIPPED,
@@ -36,14 +38,19 @@ from vaswani.common.find import (
 from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
-from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
-from vaswani.data.recipe import Recipe
-from vaswani.data.shared_vocabulary import shared_vocabulary
+from vaswani.data.recipe import RECIPE_FILE, Recipe
+from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer import moses
 
+if TYPE_CHECKING:
+    from vaswani.data.pipeline import Job, Pair
+
+#: what text prepared from arguments has, and that of earlier versions lacks
+NEW_TEXT = {"unicode": "NFC", "text_rules": moses.VERSION}
 STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
 
@@ -56,7 +63,10 @@ class Options(Checked):
     out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
     source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
     target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
-    train: str | None = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    train: list[str] | None = option(
+        metavar="PREFIX",
+        help="your training text: PREFIX.LANG, or FILE.tsv of two columns; several are joined",
+    )
     valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
     test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
     like: str | None = option(
@@ -101,6 +111,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Prepare what the arguments name."""
+    from vaswani.data.pipeline import run_stages, stages_of
+
     job = job_of(options)
     data_bin = outputs_of(job.folder / "data-bin")
     if options.if_missing and data_bin.are_made(data_bin.table().get("key", "")):
@@ -119,12 +131,18 @@ def run(options: Options) -> int:
         if not run_stages(job, redo, options.show_dropped):
             print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
     if "train" in job.recipe.splits:
-        print(f"next: {next_command(job, options.name)}", file=sys.stderr)
+        print(f"next: {next_command(job, options.name, options.like)}", file=sys.stderr)
     return 0
 
 
-def next_command(job: Job, name: str | None) -> str:
-    """The command that follows: an experiment on this data is trained, else one is made for it."""
+def next_command(job: "Job", name: str | None, like: str | None) -> str:
+    """The command that follows: an experiment on this data is trained, else one is made for it.
+
+    Args:
+        job: what was prepared
+        name: of the recipe, if one was named
+        like: the data, run or model whose codes were used; a run or model is fine-tuned
+    """
     name = name or job.folder.name
     folder = job.folder
     if file_stem(name) in known_configs():
@@ -132,21 +150,24 @@ def next_command(job: Job, name: str | None) -> str:
         if first_data_bin(data).parent == folder:
             return f"vaswani train {name}"
     new = folder.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", folder.name) else "mine"
-    return shlex.join(["vaswani", "new", new, "--data", str(folder)])
+    start = ["--from", like] if like and not is_text(like) else []
+    return shlex.join(["vaswani", "new", new, "--data", str(folder), *start])
 
 
-def job_of(options: Options) -> Job:
+def job_of(options: Options) -> "Job":
     """What the arguments name: a recipe or one's own text, the output folder, and the archives.
 
     Raises:
         UserError: an unknown recipe, or invalid options.
     """
+    from vaswani.data.pipeline import Job
+
     recipe, folder = recipe_of(options)
     if recipe.archives and options.text:
         raise UserError("--text names a folder of text files, but this recipe uses none")
-    if recipe.trees and not (recipe.train and recipe.valid):
+    if recipe.trees and not (isinstance(recipe.train, str) and recipe.valid):
         raise UserError(
-            "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
+            "give one --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
         )
     if recipe.subword == SENTENCEPIECE:
         import sentencepiece  # noqa: F401  (if it is missing, this is said before the first stages)
@@ -176,6 +197,8 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
     own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
     own.update(archives=None, like=None)  # the options of these names say where they are
     own = {name: value for name, value in own.items() if value is not None and value is not False}
+    if options.train and len(options.train) == 1:
+        own["train"] = options.train[0]
     if options.name and not options.like:
         recipe, folder = find_recipe(options.name)
         recipe = recipe_from({**asdict(recipe), **own}, f"recipe {options.name} with options")
@@ -187,23 +210,37 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
     if options.like:
         vocabulary = shared_vocabulary(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
-    return recipe_from(own, "the arguments"), Path(options.out)
+    rules = rules_of_earlier_text(Path(options.out)) or NEW_TEXT
+    return recipe_from({**rules, **own}, "the arguments"), Path(options.out)
 
 
-def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
-    """The two files of each set of one's own text; of trees, the same file for both sides.
+def rules_of_earlier_text(folder: Path) -> Table:
+    """The keys of ``NEW_TEXT`` as a folder has them, whose text this command has made before.
+
+    So it is not made anew where an earlier version made it, under a run that was trained on it.
+    """
+    path = folder / RECIPE_FILE
+    with contextlib.suppress(UserError):  # not one that prepare wrote: it will be kept aside
+        before = read_yaml(path) if path.is_file() else {}
+        return {key: before.get(key, getattr(Recipe, key)) for key in NEW_TEXT if before}
+    return {}
+
+
+def source_files(recipe: Recipe, folder: Path) -> "dict[str, list[Pair]]":
+    """The two files of each set of one's own text; the same file for both sides, of trees and of
+    tables (``.tsv``).
 
     Without a folder, the demo's text is that which comes with ``vaswani``.
 
     Raises:
         UserError: one is missing or empty.
     """
-    files: dict[str, list[Pair]] = {}
+    files: "dict[str, list[Pair]]" = {}
     for split in recipe.splits:
         for name in recipe.parts(split):
             comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
             prefix = (SHIPPED if comes_with_it else folder) / name
-            if recipe.trees:
+            if recipe.trees or text.is_table(prefix):
                 source = target = prefix
             else:
                 source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
@@ -211,7 +248,7 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
     return files
 
 
-def check_places(job: Job, names: list[str]) -> None:
+def check_places(job: "Job", names: list[str]) -> None:
     """Raises UserError if an input is inside an output; called before anything is touched."""
     inputs = list(job.read.values())
     for pairs in job.sources.values():

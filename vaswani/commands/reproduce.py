@@ -1,6 +1,7 @@
 """Reproduces a result of the paper: plan → prepare → train → average → generate → score → pack.
 
     vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
+    vaswani reproduce wmt14-en-de-base --dry-run --fairseq      fairseq's own commands, to edit
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce table1                           layers compared: counted, measured
@@ -39,5 +40,8 @@ def options_for(words: Sequence[str]) -> type:
 
 
 def run(options: Any) -> int:
-    """Reproduce a table or a result."""
-    return int(module_of(file_for([options.name])).run(options))
+    """Reproduce a table or a result, or print fairseq's commands for it."""
+    file = file_for([options.name])
+    if getattr(options, "fairseq", False):
+        file = "fairseq_commands"
+    return int(module_of(file).run(options))

@@ -28,7 +28,9 @@ class Options:
     run: str | None = argument("RUN", "a run: its folder, or its name under runs/", default=None)
     subset: str = option("test", "which translations of the run (default: test)")
     hypotheses: str | None = option(metavar="FILE", help="translations, one per line")
-    references: str | None = option(metavar="FILE", help="the references, one per line")
+    references: list[str] | None = option(
+        metavar="FILE", help="the references, one per line; given several times: several of each"
+    )
     pair: str | None = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
     test_set: str | None = option(
         metavar="NAME",
@@ -63,7 +65,7 @@ def run(options: Options) -> int:
     else:
         system = report.input_with_references(
             options.hypotheses,
-            options.references,
+            options.references or [],
             options.pair,
             options.test_set,
             options.tokenised,

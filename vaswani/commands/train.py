@@ -36,6 +36,7 @@ def run(options: Options) -> int:
     from vaswani.experiment import launch, run_record
     from vaswani.experiment.fairseq_config import complete, experiment_config
     from vaswani.experiment.training import start_rank, train_or_skip
+    from vaswani_transformer.fast.malloc import keep_freed_memory
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
@@ -49,6 +50,7 @@ def run(options: Options) -> int:
     config, remarks = data_bin.with_data_options(config)
     config = complete(config, {"checkpoint": {"save_dir": str(folder / "checkpoints")}})
     data = data_bin.fingerprint(config)
+    keep_freed_memory()
     place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:
         for remark in remarks:

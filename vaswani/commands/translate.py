@@ -9,6 +9,10 @@ MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; o
 those that it was packed with. With --nbest N there are N output lines per input line; --scores and
 --print-alignment add tab-separated columns. Text is translated in windows of --buffer-size lines;
 --workers does not change the translations.
+
+A line of several sentences that is longer than 99 % of the training lines is translated sentence by
+sentence, and joined again; --split-sentences never, and --nbest, --scores, --print-alignment and
+models of tokenised text, take each line as one sentence.
 """
 
 import contextlib
@@ -16,17 +20,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.options import argument, option
-from vaswani.common.progress import bar
+from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.engine import Progress
+from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
-from vaswani.decoding.translator import Translation, Translator, engine_for
-from vaswani.model_folder.folder import ModelFolder, read_model
+from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
+from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import TranslationOptions, as_arguments, cli_overrides
+
+#: the length of a long line in subwords, where a model does not say that of its training text
+USUAL_LENGTH = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +55,12 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
     )
     buffer_size: int = option(
         10000, "lines per window (default: 10,000); 0: all", metavar="N", least=0
+    )
+    split_sentences: str = option(
+        AUTO,
+        "which lines of several sentences to split: those longer than 99 %% of the training lines "
+        "(auto, the default; 40 subwords where the model does not say), never, or always",
+        choices=MODES,
     )
     output: str | None = option(metavar="FILE", help="write here, not to standard output")
     user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
@@ -74,17 +89,17 @@ def run(options: Options) -> int:
                 return 0
             translate(translator, windows, output.add, output.tally)
             output.finish({"model": str(folder.path), **output_settings(options, search)})
-            output.tally.print_warnings(options.output)
+            output.tally.print_warnings(options.output, translator.long)
         else:
             tally = Tally()
             translate(translator, windows, print_rows, tally)
-            tally.print_warnings("the output")
+            tally.print_warnings("the output", translator.long)
     return 0
 
 
 def output_settings(options: Options, search: TranslationOptions) -> Table:
     """All that the output depends on, besides the model and the text."""
-    names = ("scores", "precision", "buffer_size")
+    names = ("scores", "precision", "buffer_size", "split_sentences")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
 
 
@@ -101,10 +116,44 @@ def translate(
     tally: Tally,
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
+    from vaswani.common.progress import bar  # here: --help does without tqdm
+
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
-    with bar(desc="translate", unit=" lines", disable=disable) as shown:
+    with bar(desc="translate", unit=" sentences", disable=disable) as shown:
         for first, lines in windows:
             write(translator.rows(lines, first, tally, shown.update))
+
+
+def splits_lines(folder: ModelFolder, options: Options, search: TranslationOptions) -> bool:
+    """Whether lines may be split into sentences.
+
+    Raises:
+        UserError: all are to be split, but cannot be.
+    """
+    recipe = folder.recipe
+    names = {
+        "--nbest": search.nbest > 1,
+        "--scores": options.scores,
+        "--print-alignment": search.print_alignment,
+        f"a model of tokenised text ({folder.path})": (
+            recipe.tokeniser == "none" and recipe.bpe != SENTENCEPIECE
+        ),
+    }
+    against = [name for name, is_given in names.items() if is_given]
+    if against and options.split_sentences == ALWAYS:
+        raise UserError(
+            f"--split-sentences always and {against[0]} exclude each other: a line is one sentence "
+            "there, so leave out one of them"
+        )
+    return options.split_sentences != NEVER and not against
+
+
+class Line(NamedTuple):
+    """A line as it is translated: its sentences, or all of it as one."""
+
+    #: with the spaces that follow each
+    texts: list[str]
+    sentences: list[InputSentence]
 
 
 class LineTranslator:
@@ -114,6 +163,9 @@ class LineTranslator:
         folder: the model's
         options: the command line
         search: the search options
+
+    Raises:
+        UserError: options that exclude each other.
     """
 
     def __init__(self, folder: ModelFolder, options: Options, search: TranslationOptions) -> None:
@@ -121,9 +173,23 @@ class LineTranslator:
         self.options = options
         self.search_options = search
         self.translator: Translator | None = None
+        self.split: SentenceSplitter | None = None
+        if splits_lines(folder, options, search):
+            self.split = SentenceSplitter(folder.recipe.source_lang)
+        self.usual_length = folder.usual_length or USUAL_LENGTH
+
+    @property
+    def long(self) -> str:
+        """What a long line is longer than, in words."""
+        of = "99 % of the training lines" if self.folder.usual_length else "most training lines"
+        return f"{of} ({self.usual_length} subwords)"
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
+        if not is_export(self.folder):  # an export needs no torch
+            from vaswani_transformer.fast.malloc import keep_freed_memory
+
+            keep_freed_memory()
         precision, workers = self.options.precision, self.options.workers
         engine = engine_for(
             self.folder,
@@ -146,11 +212,36 @@ class LineTranslator:
             progress: called with the number of sentences translated since the last call
         """
         translator = self.translator or self.load()
+        lines_read = [self.read(line, translator) for line in lines]
+        sentences = [sentence for line in lines_read for sentence in line.sentences]
+        results = iter(translator.translate_sentences(sentences, progress))
         rows: list[str] = []
-        for number, result in enumerate(translator.translate(lines, progress), first):
-            tally.add(number, result)
-            rows += self.columns(result)
+        for number, line in enumerate(lines_read, first):
+            of_line = [next(results) for _ in line.sentences]
+            tally.add(number, of_line, any(map(self.is_long, line.sentences)))
+            if len(of_line) == 1:
+                rows += self.columns(of_line[0])
+            elif any(result.too_long for result in of_line):
+                rows.append("")
+            else:
+                rows.append(join([result.text for result in of_line], line.texts))
         return rows
+
+    def is_long(self, sentence: InputSentence) -> bool:
+        """Whether a sentence is longer than nearly all lines of the training text."""
+        return len(sentence.subwords) > self.usual_length
+
+    def read(self, line: str, translator: Translator) -> Line:
+        """Convert a line to the model's input, split into sentences if it is to be."""
+        whole = Line([line], [translator.read(line)])
+        if not self.split:
+            return whole
+        if self.options.split_sentences == AUTO and not self.is_long(whole.sentences[0]):
+            return whole
+        texts = self.split(line)
+        if len(texts) == 1:
+            return whole
+        return Line(texts, [translator.read(text.strip()) for text in texts])
 
     def columns(self, result: Translation) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, however many hypotheses there are."""

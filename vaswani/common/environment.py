@@ -4,6 +4,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import resource
 import shlex
 import subprocess
@@ -13,15 +14,39 @@ from pathlib import Path
 
 from vaswani.common.files import Table
 
-PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
+DISTRIBUTION = "vaswani-transformer"
+PACKAGES = (DISTRIBUTION, "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
+#: the extras that have fairseq's requirements
+FAIRSEQ_EXTRAS = ("modern", "official")
 
 
 def version() -> str:
     """The installed version of the distribution."""
     try:
-        return importlib.metadata.version("vaswani-transformer")
+        return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return "(not installed: running from the source tree)"
+
+
+def extra_with(module: str) -> str | None:
+    """Return the extra of this distribution that installs a module; None if there is none.
+
+    The extras ``modern`` and ``official`` are for fairseq and are not considered.
+
+    Args:
+        module: the name that it is imported by, such as ``subword_nmt``
+    """
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    for requirement in requirements:
+        found = re.match(r"""([\w.-]+).*extra *== *['"](\w+)['"]""", requirement)
+        if found is None or found[2] in FAIRSEQ_EXTRAS:
+            continue
+        if found[1].lower().replace("-", "_") == module.lower():
+            return found[2]
+    return None
 
 
 def environment() -> Table:

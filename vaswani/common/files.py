@@ -6,7 +6,6 @@ Every rename, flush to disk and lock of ``vaswani`` is here: ``artifact.py`` bui
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vaswani.common.errors import UserError
+from vaswani_transformer.sums import sha256_of as sha256_of  # packed models are read without us
 
 PathLike = str | Path
 #: what a file of JSON or YAML holds: tables, lists, numbers, text
@@ -84,15 +84,6 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def sha256_of(path: PathLike) -> str:
-    """The SHA-256 of a file, as 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def read_json(path: Path) -> Table:

@@ -25,6 +25,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 
 T = TypeVar("T")
+#: the metavar of arguments that set keys of an experiment
+ASSIGNMENT = "key=value"
 
 
 def option(
@@ -39,6 +41,8 @@ def option(
     above: float | None = None,
 ) -> Any:
     """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
+
+    Given twice, an option is refused, unless it is a list: that takes every value, in order.
 
     Args:
         flag: the option's name if it cannot be the field's, such as ``--from``
@@ -140,6 +144,12 @@ def is_utf8(word: str) -> bool:
     return True
 
 
+def last_of_each(assignments: Sequence[str]) -> list[str]:
+    """``key=value`` words of which some change others: the last one for each key, in order."""
+    last = {word.partition("=")[0]: word for word in assignments}
+    return [word for word in assignments if last[word.partition("=")[0]] == word]
+
+
 # ---- the parser -------------------------------------------------------------------------------
 
 
@@ -168,12 +178,55 @@ def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, Table]:
         return item.name, how
     how.update(dest=item.name, default=default)
     if hint is bool:
-        how["action"] = argparse.BooleanOptionalAction if optional else "store_true"
+        how["action"] = EitherOnce if optional else SwitchOnce
+    elif get_origin(hint) is list:
+        how.update(action="append", required=needed)
     else:
-        how["required"] = needed
+        how.update(action=StoreOnce, required=needed)
         if hint is not str:
             how["type"] = hint
     return flag_of(item), how
+
+
+class Once(argparse.Action):
+    """An action that refuses an option's second value: it would silently replace the first."""
+
+    times = 0
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value; argparse's error for a second one."""
+        self.times += 1
+        if self.times > 1:
+            raise argparse.ArgumentError(self, "given twice: give it once")
+        super().__call__(parser, namespace, values, option_string)
+
+
+class StoreOnce(Once, argparse._StoreAction):
+    """A value, once."""
+
+
+class SwitchOnce(Once, argparse._StoreTrueAction):
+    """A switch, once."""
+
+
+class EitherOnce(Once, argparse.BooleanOptionalAction):
+    """``--name`` or ``--no-name``, once."""
+
+
+def check_assignments(words: Sequence[str]) -> None:
+    """Raise UserError where one of several ``key=value`` repeats a key: the last would count."""
+    keys: set[str] = set()
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if equals and key in keys:
+            raise UserError(f"{key} is given twice: give it once")
+        keys.add(key)
 
 
 def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) -> T:
@@ -186,4 +239,8 @@ def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) 
     """
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    return kind(**vars(parser.parse_intermixed_args(words)))
+    values = vars(parser.parse_intermixed_args(words))
+    for item in fields(kind):  # type: ignore[arg-type]
+        if item.metadata.get("metavar") == ASSIGNMENT:
+            check_assignments(values[item.name])
+    return kind(**values)

@@ -13,13 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
-
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import map_ordered
-from vaswani.common.progress import stage_bar
 from vaswani.data.text import LONGEST_WORD, Chunk, chunks
 
 MARK = "@@ "
@@ -93,6 +89,11 @@ def learn(
     fraction of the memory. With ``split_digits`` no merge has a digit, so that whoever applies the
     codes leaves digits one by one.
     """
+    # here: --help does without tqdm and subword-nmt
+    from subword_nmt.learn_bpe import learn_bpe
+
+    from vaswani.common.progress import stage_bar
+
     with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
     if split_digits:
@@ -132,6 +133,8 @@ def splitter(codes: Path, dropout: float = 0.0) -> Callable[[str], str]:
     Raises:
         UserError: the file is not one of BPE codes.
     """
+    from subword_nmt.apply_bpe import BPE  # here: --help does without subword-nmt
+
     try:
         # subword-nmt prints what is wrong, and exits
         with open(codes, encoding="utf-8", newline="\n") as stream, quietly():

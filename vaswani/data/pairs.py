@@ -23,6 +23,9 @@ EXAMPLES, EXAMPLE_LENGTH = 100, 200
 EMPTY = "with an empty side"
 NOT_UTF8 = "not UTF-8"
 _BPE_MARK = re.compile(rb"[^ \n]*@@(?=[ \n])")
+_LINE_WITH_BPE_MARK = re.compile(rb"^.*[^ \n@]@@ [^ \n]", re.MULTILINE)
+#: the share of lines with BPE's mark from which raw text is subwords: of subwords, most lines
+BPE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -164,9 +167,11 @@ def tokenising_work(
     """Clean sentences to tokens, leaving out pairs of the set ``name`` outside the limits."""
     sides = [tokeniser(recipe, lang) for lang in recipe.langs]
 
+    # undoing this BPE would join words that end so; of raw text, a few such words are no subwords
+    share = 0.0 if recipe.tokeniser == "none" and recipe.bpe == BPE else BPE_SHARE
+
     def work(chunk: Chunk) -> Outcome:
-        if recipe.tokeniser == "none" and recipe.bpe == BPE:  # Moses' tokens have no such mark
-            refuse_bpe(chunk, files)
+        refuse_bpe(chunk, files, share)
         return change(chunk, name, sides, limits)
 
     return work
@@ -234,11 +239,18 @@ def as_bytes(pairs: list[list[str]]) -> list[bytes]:
     return ["".join(pair[side] + "\n" for pair in pairs).encode("utf-8") for side in (0, 1)]
 
 
-def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
-    """Raises UserError if words are already split by BPE: undoing this BPE would join them."""
+def refuse_bpe(chunk: Chunk, files: Sequence[str], share: float = 0.0) -> None:
+    """Raises UserError if words are already split by BPE: they would be split again.
+
+    Args:
+        chunk: the lines
+        files: the names of the two sides
+        share: of the lines that may have such a word
+    """
     for side, file in zip(chunk.sides, files, strict=True):
         match = _BPE_MARK.search(side)
-        if match:
+        marked = len(_LINE_WITH_BPE_MARK.findall(side)) if match and share else bool(match)
+        if match and marked > share * chunk.lines:
             number = chunk.first + side.count(b"\n", 0, match.start())
             raise UserError(
                 f"{file}, line {number:,}: '{match[0].decode('utf-8')}' ends in '@@', BPE's mark "

@@ -22,7 +22,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import archives as corpora
-from vaswani.data import binarise, bpe, pieces, round_trip, text, trees
+from vaswani.data import binarise, bpe, corpus, pieces, round_trip, text, trees
 from vaswani.data.pairs import (
     Report,
     Work,
@@ -114,22 +114,21 @@ class Stage(NamedTuple):
 
 def stages_of(job: Job) -> list[Stage]:
     """The stages of a job, in order."""
-    # not in the key of text without them, which earlier versions have made
-    dropout = ("bpe_dropout", "copies") if job.recipe.bpe_dropout is not None else ()
-    digits = ("split_digits",) if job.recipe.split_digits else ()
+    recipe = job.recipe
+
+    def added(*names: str) -> tuple[str, ...]:
+        """Those that are not in the key of text without them, which earlier versions have made."""
+        return tuple(name for name in names if getattr(recipe, name) != getattr(Recipe, name))
+
+    dropout = ("bpe_dropout", "copies") if recipe.bpe_dropout is not None else ()
+    cleaned = ("normalise", "valid_every", "limit", "trees", "keep_tags", *added("unicode"))
+    tokens = ("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword")
+    codes = ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *added("split_digits"))
     return [
         *([Stage("raw", make_raw, ())] if job.parts else []),
-        Stage("text", make_text, ("normalise", "valid_every", "limit", "trees", "keep_tags")),
-        Stage(
-            "tok",
-            make_tokens,
-            ("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword"),
-        ),
-        Stage(
-            job.learned.name,
-            make_codes,
-            ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *digits),
-        ),
+        Stage("text", make_text, cleaned),
+        Stage("tok", make_tokens, (*tokens, *added("lowercase", "text_rules"))),
+        Stage(job.learned.name, make_codes, codes),
         Stage("bpe", make_bpe, ("limits", "trees", "subword", *dropout)),
         Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
     ]
@@ -175,11 +174,11 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
 
 
 def write_recipe(job: Job, key: str) -> None:
-    """Write ``recipe.yaml``: how the data was made, and the BLEU that a perfect system would get.
+    """Write ``recipe.yaml``: how the data was made, and what a perfect system would get.
 
-    This BLEU is measured again if anything has changed: ``key`` is that of the last stage.
+    What is restored is measured again if anything has changed: ``key`` is that of the last stage.
     """
-    recipe = replace(job.recipe, restored_bleu=None)
+    recipe = replace(job.recipe, restored_lines=None, restored_bleu=None)
     recipe_key = key_of([key, asdict(recipe)])
     outputs = outputs_of(job.folder / RECIPE_FILE)
     outputs.recover()
@@ -187,7 +186,7 @@ def write_recipe(job: Job, key: str) -> None:
         return
     measured = round_trip.measure(recipe, job.folder, job.learned)
     if measured:
-        recipe = replace(recipe, restored_bleu=measured.bleu)
+        recipe = replace(recipe, restored_lines=measured.lines, restored_bleu=measured.bleu)
         print("\n".join(measured.report()), file=sys.stderr)
     with outputs.making(recipe_key) as (part, _), atomic_write(part / RECIPE_FILE) as out:
         out.write(yaml.safe_dump(asdict(recipe), sort_keys=False))
@@ -251,6 +250,9 @@ def make_text(job: Job, out: Path) -> Table:
     check_not_empty(job, counts, "non-empty sentences")
     for split in sources:
         check_not_blank(job.pair(out, split))
+    if "train" in counts:
+        held_out = {split: job.pair(out, split) for split in counts if split != "train"}
+        counts.update(corpus.count(job.pair(out, "train"), held_out, recipe.tokenised))
     return counts
 
 

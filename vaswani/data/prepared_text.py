@@ -10,19 +10,36 @@ from vaswani.common.files import read_json
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, Name
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer import moses
 
 #: the folder of records in it
 STAGES = ".stages"
 
 
 def recipe_in(folder: Path) -> Recipe | None:
-    """The recipe that ``vaswani prepare`` left in a folder; None: the text was made otherwise."""
+    """The recipe that ``vaswani prepare`` left in a folder; None: the text was made otherwise.
+
+    Raises:
+        UserError: it was edited, or is of a later version.
+    """
     path = folder / RECIPE_FILE
     if not path.is_file():
         return None
     names = {item.name for item in fields(Recipe)}  # earlier versions had others
     table = {key: value for key, value in read_yaml(path).items() if key in names}
+    check_as_made(folder, [path])
+    if table.get("text_rules", 1) not in moses.JOINERS:
+        raise UserError(
+            f"{path}: text_rules is {table['text_rules']!r}, and this version has 1 to "
+            f"{moses.VERSION}: prepare the text again, or use the version that it is from"
+        )
     return Recipe(**{"source_lang": "", "target_lang": "", **table})
+
+
+def text_rules_of(folder: Path) -> int:
+    """The version of the rules for a folder's text; the newest where there is no recipe."""
+    recipe = recipe_in(folder)
+    return recipe.text_rules if recipe else moses.VERSION
 
 
 def find_subword_model(folder: Path) -> tuple[Name, Path | None]:
@@ -58,13 +75,7 @@ def check_prepared(folder: Path, files: Iterable[Path]) -> None:
         folder: of the text
         files: those that are used; others are not read
     """
-    for file in files:
-        name = file.relative_to(folder).parts[0]
-        recorded = outputs_of(folder / name).files().get(file)
-        if recorded and not is_as_recorded(file, *recorded):
-            raise UserError(
-                f"{file} is not as 'vaswani prepare' made it: run that again, to have it made anew"
-            )
+    check_as_made(folder, files)
     for record in sorted((folder / STAGES).glob("*.json")):
         for stage, key in read_json(record).get("made_from", {}).items():
             if outputs_of(folder / stage).table().get("key") != key:
@@ -72,3 +83,14 @@ def check_prepared(folder: Path, files: Iterable[Path]) -> None:
                     f"{folder / stage} was made again, and {folder / record.stem} was not: run "
                     "'vaswani prepare' again, which goes on where it was stopped"
                 )
+
+
+def check_as_made(folder: Path, files: Iterable[Path]) -> None:
+    """Raises UserError for a file of prepared text that was changed since; others are not known."""
+    for file in files:
+        name = file.relative_to(folder).parts[0]
+        recorded = outputs_of(folder / name).files().get(file)
+        if recorded and not is_as_recorded(file, *recorded):
+            raise UserError(
+                f"{file} is not as 'vaswani prepare' made it: run that again, to have it made anew"
+            )

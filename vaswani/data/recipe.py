@@ -31,8 +31,13 @@ class Recipe:
     #: Moses' punctuation normalisation and removal of control characters: for "train" (and what is
     #: held out of it), "all" or "none"
     normalise: Literal["none", "train", "all"] = "none"
+    #: the form of Unicode that text is brought to, in which é is one character (NFC); what earlier
+    #: versions prepared lacks this key, and stays as it is
+    unicode: Literal["none", "NFC"] = "none"
     #: the text is already tokenised
     tokenised: bool = False
+    #: tokens, or the raw text for SentencePiece, are written in lower case
+    lowercase: bool = False
     #: the sets are files of trees in Penn brackets, each of which makes both sides (6.3): words,
     #: which the BPE is for, and brackets
     trees: bool = False
@@ -66,7 +71,12 @@ class Recipe:
     dictionary: int | None = None
     #: a trial: the first pairs of each training part, this many together
     limit: int | None = None
-    #: measured by ``vaswani prepare``: BLEU of the validation text, restored from its tokens
+    #: the version of the rules for languages: what codes such as fra mean, and how text is restored
+    #: from Moses' tokens; text of earlier versions lacks this key, and has the first
+    text_rules: int = 1
+    #: measured by ``vaswani prepare`` on validation text: how many of a hundred lines are restored
+    #: from their tokens as they were, and the BLEU of all
+    restored_lines: float | None = None
     restored_bleu: float | None = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: dict[str, int] | None = None
@@ -102,7 +112,10 @@ class Recipe:
             straight_apostrophes=self.straight_test_apostrophes,
             tokeniser="none" if without_moses else "moses",
             split_hyphens=self.split_hyphens,
+            lowercase=self.lowercase,
             bpe=self.subword,
+            unicode=self.unicode,
+            text_rules=self.text_rules,
         )
 
     def limits(self, stage: str) -> dict[str, Limits]:

@@ -1,5 +1,6 @@
 """What text loses on its way to tokens and back: how good a perfect system's score can be."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,8 @@ from vaswani.data.text_recipe import (
 
 #: the first lines of a set, which are tried
 MOST_LINES = 5000
+#: of a hundred lines, how many have to come back as they were
+ENOUGH_LINES = 99.0
 #: BLEU below which scores say more about the tokens than about a system
 LOW = 98.0
 #: kinds of differences that are shown
@@ -60,6 +63,8 @@ class RoundTrip:
     #: "valid" or "test", and what split it
     split: str
     subword: Name
+    #: how many of a hundred lines come back as they were, but for spaces in a row
+    lines: float
     #: sacreBLEU's, from 0 to 100
     bleu: float
     #: an example of each kind, the commonest first, and how many there are
@@ -68,18 +73,27 @@ class RoundTrip:
     def report(self) -> Iterator[str]:
         """What to print about it."""
         yield (
-            f"restoring the text of {self.split} gives {self.bleu:.2f} of 100 "
-            "BLEU, as much as a perfect system would get"
+            f"restoring the text of {self.split} from its tokens: {self.lines:.2f} % of the lines "
+            f"come back unchanged; BLEU {self.bleu:.2f} of 100, as much as a perfect system would "
+            "get"
         )
         for (written, restored), count in self.differences[:SHOWN]:
             yield f"  {count:,} × “{written}” becomes “{restored}”, or the like"
-        if self.bleu < LOW:
-            yield f"warning: {limit(self.bleu, self.subword)}"
+        if is_low(self.lines, self.bleu):
+            yield f"warning: {limit(self.lines, self.bleu, self.subword)}"
 
 
-def limit(bleu: float, subword: Name) -> str:
+def is_low(lines: float | None, bleu: float) -> bool:
+    """Whether a round trip loses too much; text of earlier versions has no count of lines."""
+    return bleu < LOW if lines is None else lines < ENOUGH_LINES
+
+
+def limit(lines: float | None, bleu: float, subword: Name) -> str:
     """What a low score of a round trip means, and what to do."""
-    meaning = f"a perfect system would get BLEU {bleu:.2f}, since tokens do not give the text back"
+    share = "" if lines is None else f" and {lines:.2f} % of the lines right"
+    meaning = (
+        f"a perfect system would get BLEU {bleu:.2f}{share}, since tokens do not give the text back"
+    )
     if subword == SENTENCEPIECE:
         return f"{meaning}: it normalises text (NFKC)"
     return f"{meaning}: prepare it with --subword {SENTENCEPIECE}, which loses less"
@@ -97,13 +111,15 @@ def measure(recipe: Recipe, folder: Path, codes: Path) -> RoundTrip | None:
     path = folder / "text" / f"{split}.{recipe.target_lang}"
     if recipe.tokenised or recipe.trees or not path.is_file():
         return None
-    written = [line for line in islice(read_lines(path), MOST_LINES) if line]
+    lower = str.lower if recipe.lowercase else str  # capitals are not what tokens lose
+    written = [lower(line) for line in islice(read_lines(path), MOST_LINES) if line]
     if not written:
         return None
     there_and_back = round_trip(recipe, codes, split)
     restored = [there_and_back(line) for line in written]
     changes = differences(written, restored)
-    return RoundTrip(split, recipe.subword, bleu(restored, written), changes)
+    unchanged = unchanged_share(written, restored)
+    return RoundTrip(split, recipe.subword, unchanged, bleu(restored, written), changes)
 
 
 def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
@@ -117,6 +133,17 @@ def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
         tokens = tokeniser(text, text.target_lang)
     restore = TargetText(text, codes).text
     return lambda line: restore(tokens(line))
+
+
+def unchanged_share(written: list[str], restored: list[str]) -> float:
+    """How many of a hundred lines are as written; spaces in a row are one, as for Moses.
+
+    Rounded down, so that 100 means all.
+    """
+    same = [
+        before.split() == after.split() for before, after in zip(written, restored, strict=True)
+    ]
+    return math.floor(10_000 * sum(same) / len(same)) / 100
 
 
 def bleu(restored: list[str], written: list[str]) -> float:

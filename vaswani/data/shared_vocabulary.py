@@ -4,25 +4,27 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
-from vaswani.data.pieces import check_dictionary
+from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import (
+    BPE,
     SENTENCEPIECE,
     SUBWORD_MODELS,
     TextRecipe,
+    is_lowercase,
     read_section,
 )
 from vaswani.experiment.yaml_tables import read_yaml
-from vaswani_transformer.sums import read_sums
+from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class SharedVocabulary:
             )
         of_the_text = dict.fromkeys(
             [
-                *[*SPLITS, "archives", "valid_every", "limit", "restored_bleu", "expected"],
-                *["bpe_dropout", "copies"],
+                *[*SPLITS, "archives", "valid_every", "limit", "expected"],
+                *["restored_lines", "restored_bleu", "bpe_dropout", "copies"],
             ]
         )
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
@@ -63,11 +65,9 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
     """
-    if (Path(name) / "config.json").is_file():
+    if is_model(name):
         return in_model(Path(name))
-    folder = next((f for f in (Path(name), Path(name).parent) if (f / "data-bin").is_dir()), None)
-    if folder is None:
-        folder = folder_of_run(name)
+    folder = text_folder(name) or folder_of_run(name)
     kind, codes = find_subword_model(folder)
     recipe = recipe_in(folder)
     dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
@@ -79,7 +79,25 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     check_prepared(folder, [codes, *dictionaries])
     if kind == SENTENCEPIECE:
         check_dictionary(codes, dictionaries[0])
+    if kind == BPE and is_lowercase(symbols(dictionaries[0])):  # as 'vaswani pack' decides
+        recipe = replace(recipe, lowercase=True)
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
+
+
+def is_model(name: str) -> bool:
+    """Whether this is the folder of a packed model."""
+    return (Path(name) / "config.json").is_file()
+
+
+def text_folder(name: str) -> Path | None:
+    """The folder of prepared text that this is, or the data-bin of; None if it is neither."""
+    places = (Path(name), Path(name).parent)
+    return next((place for place in places if (place / "data-bin").is_dir()), None)
+
+
+def is_text(name: str) -> bool:
+    """Whether ``--like`` names prepared text, rather than a run or a packed model."""
+    return not is_model(name) and text_folder(name) is not None
 
 
 def in_model(folder: Path) -> SharedVocabulary:
@@ -92,12 +110,15 @@ def in_model(folder: Path) -> SharedVocabulary:
     text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
-    hashes = [sha256_of(folder / name) for name in names]
-    sums = read_sums(folder / "SHA256SUMS")
-    if hashes != [sums.get(name) for name in names]:
-        raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
-    if hashes[1] != hashes[2]:
+    codes = SUBWORD_MODELS[text.bpe].in_model
+    names = [codes, *(f"dict.{lang}.txt" for lang in text.langs), where.name]
+    sums = read_sums(folder / SUMS)
+    for name in names:
+        try:
+            check_file(folder / name, sums.get(name), "pack the model again")
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    if sums[names[1]] != sums[names[2]]:
         raise UserError(f"--like {folder} needs one dictionary for both languages")
     recipe = Recipe(
         *text.langs,
@@ -106,6 +127,9 @@ def in_model(folder: Path) -> SharedVocabulary:
         tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
         split_hyphens=text.split_hyphens,
         straight_test_apostrophes=text.straight_apostrophes,
+        lowercase=text.lowercase,
+        unicode=text.unicode,
+        text_rules=text.text_rules,
     )
     return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import PathLike, atomic_write
+from vaswani.common.find import DOCS
 
 #: a chunk of parallel files, which a process works on at a time; about 2 × workers are in progress
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
@@ -26,6 +27,8 @@ SPLITS = ("train", "valid", "test")
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 #: what decompression raises if a file is not what its name says, or is incomplete
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+#: the ending of a file with both sides in two columns
+TABLE = ".tsv"
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
 #: of UTF-8, as some editors write it at the beginning of a file; after "cat", of a later line too
 BYTE_ORDER_MARK = "\ufeff"
@@ -42,7 +45,26 @@ def find_text(prefix: PathLike, lang: str) -> Path:
         if path.is_file():
             return path
     compressed = ", ".join(plain.name + end for end in PACKED)
-    raise UserError(f"there is no file {plain} (nor {compressed})")
+    hint = ""
+    if Path(prefix).is_file():
+        hint = (
+            f": what is read is PREFIX.{lang} and the like, one sentence a line, so give "
+            f"{Path(prefix).with_suffix('')} for {prefix}; or FILE.tsv, both sides in two columns"
+        )
+        if Path(prefix).suffix == ".tmx":
+            hint = (
+                f": {prefix} is a translation memory; convert it to FILE.tsv, both sides in two "
+                f"columns, as {DOCS / 'own-text.md'} shows, and give that"
+            )
+    raise UserError(f"there is no file {plain} (nor {compressed}){hint}")
+
+
+def is_table(path: PathLike) -> bool:
+    """Whether a path is a file of pairs in two columns, by its name: ``.tsv``, also compressed."""
+    name = str(path)
+    for end in PACKED:
+        name = name.removesuffix(end)
+    return name.endswith(TABLE) and Path(path).is_file()
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
@@ -125,13 +147,31 @@ class Chunk(NamedTuple):
     lines: int
 
 
+def columns(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The two columns of a table, line by line, each with a line end.
+
+    Raises:
+        UserError: a line has another number of columns.
+    """
+    for number, line in enumerate(byte_lines(path), 1):
+        cells = line.rstrip(b"\r\n").split(b"\t")
+        if len(cells) != 2:
+            raise UserError(
+                f"{path}, line {number:,}, has {len(cells)} columns; it should have two, source "
+                "and target with a tab between them: choose them with 'cut -f'"
+            )
+        yield cells[0] + b"\n", cells[1] + b"\n"
+
+
 def chunks(paths: Sequence[Path], limit: int | None = None) -> Iterator[Chunk]:
-    """The lines of parallel files, at most ``limit`` of them.
+    """The lines of parallel files, at most ``limit`` of them; of a table, those of its columns.
 
     Raises:
         UserError: the files differ in length, or one is damaged or not lines of text.
     """
-    rows = islice(zip_longest(*map(byte_lines, paths), fillvalue=b""), limit)
+    tabular = len(paths) == 2 and paths[0] == paths[1] and is_table(paths[0])
+    lines = columns(paths[0]) if tabular else zip_longest(*map(byte_lines, paths), fillvalue=b"")
+    rows = islice(lines, limit)
     first = 1
     while True:
         sides: list[list[bytes]] = [[] for _ in paths]

@@ -1,6 +1,7 @@
 """From raw text to the model's input and back: the same for ``prepare`` and ``translate``."""
 
 import html
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.text import is_blank, safe_line
-from vaswani_transformer.moses import restorer
+from vaswani_transformer import moses
 
 T = TypeVar("T")
 TextFunction = Callable[[str], str]
@@ -67,11 +68,25 @@ class TextRecipe:
     lowercase: bool = False
     #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
     bpe: Name | None = BPE
+    #: the form of Unicode that text is brought to: "NFC", in which é is one character; or "none",
+    #: as it is, and as earlier versions left it
+    unicode: Literal["none", "NFC"] = "none"
+    #: the version of the rules for languages: what codes mean, and how text is restored from tokens
+    text_rules: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for rules that a later version made."""
+        if self.text_rules not in moses.JOINERS:
+            raise TypeError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
 
     @property
     def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.source_lang, self.target_lang
+
+    def language(self, code: str) -> str:
+        """The language that a code means to the rules; the first version takes it as it is."""
+        return code if self.text_rules == 1 else moses.language_of(code)
 
 
 def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
@@ -84,19 +99,29 @@ def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
 
 def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
     """A function from a line to a safe sentence: normalised if asked, empty if it is blank."""
-    normalise = normaliser(lang) if recipe.normalise == "all" else str
+    normalise = normaliser(recipe.language(lang)) if recipe.normalise == "all" else str
+    compose = composed if recipe.unicode == "NFC" else str
 
     def clean(line: str) -> str:
-        line = normalise(line.rstrip("\r"))
+        line = normalise(compose(line.rstrip("\r")))
         return "" if is_blank(line) else safe_line(line)
 
     return clean
 
 
+def composed(line: str) -> str:
+    """A line in Unicode's form NFC: letters with their accents as one character, if there is one.
+
+    macOS writes letters and accents apart (NFD): they look the same, and would be other words.
+    """
+    return unicodedata.normalize("NFC", line)
+
+
 def tokeniser(recipe: TextRecipe, lang: str) -> TextFunction:
     """A function from a clean sentence to its tokens, joined by spaces, or to raw text."""
-    moses = recipe.tokeniser == "moses"
-    split = moses_tokeniser(lang, recipe.split_hyphens) if moses else str
+    by_moses = recipe.tokeniser == "moses"
+    language = recipe.language(lang)
+    split = moses_tokeniser(language, recipe.split_hyphens) if by_moses else str
 
     def tokens(line: str) -> str:
         line = split(line.replace("’", "'") if recipe.straight_apostrophes else line)
@@ -160,7 +185,7 @@ class TargetText:
             self.tokens = str
             self.text = pieces.joiner(codes)
         else:
-            self.text = detokeniser(recipe.target_lang)
+            self.text = detokeniser(recipe.language(recipe.target_lang), recipe.text_rules)
 
 
 # ---- Moses, using sacremoses ------------------------------------------------------------------
@@ -175,9 +200,9 @@ def normaliser(lang: str) -> Callable[[str], str]:
     import regex
     from sacremoses import MosesPunctNormalizer
 
-    moses = MosesPunctNormalizer(lang, perl_parity=True)
+    normalise = MosesPunctNormalizer(lang, perl_parity=True).normalize
     control = regex.compile(r"\p{C}")
-    return lambda line: str(control.sub(" ", moses.normalize(line)))
+    return lambda line: str(control.sub(" ", normalise(line)))
 
 
 def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
@@ -187,10 +212,13 @@ def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], s
     """
     from sacremoses import MosesTokenizer
 
-    moses: Any = MosesTokenizer(lang)
-    return lambda line: str(
-        moses.tokenize(line, aggressive_dash_splits=split_hyphens, return_str=True)
-    )
+    tokenise: Any = MosesTokenizer(lang).tokenize
+    return lambda line: str(tokenise(line, aggressive_dash_splits=split_hyphens, return_str=True))
+
+
+def is_lowercase(words: list[str]) -> bool:
+    """Whether a dictionary has lower-case letters and no capitals."""
+    return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)
 
 
 def hardly_spaced(lines: Iterable[str]) -> bool:
@@ -205,15 +233,24 @@ def hardly_spaced(lines: Iterable[str]) -> bool:
     return len(text) > next(mostly, LONGEST_ELSEWHERE) * len(words)
 
 
-def detokeniser(lang: str) -> Callable[[str], str]:
+def detokeniser(lang: str, version: int = moses.VERSION) -> TextFunction:
     """A detokeniser for one language, which joins punctuation to its neighbours again.
 
     Also what Moses' own leaves apart: :mod:`vaswani_transformer.moses`.
+
+    Args:
+        lang: the language's code
+        version: of the rules
     """
+    return moses.restorer(moses_detokeniser, lang, version)
+
+
+def moses_detokeniser(lang: str) -> TextFunction:
+    """Moses' own detokeniser for one language, from a line to a line."""
     from sacremoses import MosesDetokenizer
 
-    moses: Any = MosesDetokenizer(lang)
-    return restorer(lambda line: str(moses.detokenize(line.split(), return_str=True)), lang)
+    detokenise: Any = MosesDetokenizer(lang).detokenize
+    return lambda line: str(detokenise(line.split(), return_str=True))
 
 
 def unescape(token: str) -> str:

@@ -86,6 +86,7 @@ class CTranslate2Engine(Engine):
             max_input_length=0,
             max_decoding_length=most - 1,  # without the end
             min_decoding_length=options.min_len,
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
             return_scores=True,
         )
 

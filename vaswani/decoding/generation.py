@@ -17,7 +17,7 @@ from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
-from vaswani.data.prepared_text import find_subword_model
+from vaswani.data.prepared_text import find_subword_model, text_rules_of
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread
@@ -30,7 +30,6 @@ from vaswani.model_folder.search_options import (
     GPU_BATCH,
     TranslationOptions,
 )
-from vaswani_transformer import moses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ def target_text(config: DictConfig) -> TargetText:
             f"{folder / SUBWORD_MODELS[kind].in_data} is missing: run 'vaswani prepare' again"
         )
     langs = (config.task.source_lang, config.task.target_lang)
-    return TargetText(TextRecipe(*langs, bpe=kind), learned)
+    return TargetText(TextRecipe(*langs, bpe=kind, text_rules=text_rules_of(folder)), learned)
 
 
 def translate(
@@ -87,7 +86,7 @@ def key_of_translation(config: DictConfig, files: list[Path], precision: str) ->
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
     kind, _ = find_subword_model(data_folder(config))
-    restored = [] if kind == SENTENCEPIECE else [moses.VERSION]
+    restored = [] if kind == SENTENCEPIECE else [text_rules_of(data_folder(config))]
     return key_of([hashes, task, search, config.dataset.max_tokens, precision, *restored])
 
 

@@ -16,7 +16,6 @@ from vaswani.model_folder.search_options import TranslationOptions
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
-from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.packed import read_checked
 from vaswani_transformer.precision import PRECISIONS, autocast
 from vaswani_transformer.search import search
@@ -46,7 +45,6 @@ class TorchEngine(ProcessEngine):
     ) -> None:
         if precision not in PRECISIONS:
             raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
-        keep_freed_memory()
         architecture = folder.config["architecture"]
         model, self.source, self.target = network_of(folder, user_dir)
         model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))

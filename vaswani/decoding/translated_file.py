@@ -79,31 +79,57 @@ def check_files(paths: Sequence[Path]) -> None:
 
 @dataclass
 class Tally:
-    """Counts untranslated lines and unknown words, line by line; its fields are a report's."""
+    """Counts untranslated and long lines and unknown words; its fields are a report's."""
 
     not_translated: list[int] = field(default_factory=list)
+    long_lines: int = 0
+    long_examples: list[int] = field(default_factory=list)
     unknown_words: int = 0
     unknown_lines: int = 0
     unknown_examples: list[str] = field(default_factory=list)
 
-    def add(self, number: int, result: Translation) -> None:
-        """Count a line, by its number from 1, and its translation."""
-        if result.too_long:
+    def add(self, number: int, results: Sequence[Translation], is_long: bool) -> None:
+        """Count a line.
+
+        Args:
+            number: of the line, from 1
+            results: the translations of its sentences, or of all of it
+            is_long: whether one is longer than nearly all lines of the training text
+        """
+        if any(result.too_long for result in results):
             self.not_translated.append(number)
-        elif result.unknown:
-            self.unknown_words += len(result.unknown)
+            return
+        if is_long:
+            self.long_lines += 1
+            self.long_examples += [number] if len(self.long_examples) < SHOWN else []
+        unknown = [word for result in results for word in result.unknown]
+        if unknown:
+            self.unknown_words += len(unknown)
             self.unknown_lines += 1
             shown = self.unknown_examples
-            new = dict.fromkeys(word for word in result.unknown if word not in shown)
+            new = dict.fromkeys(word for word in unknown if word not in shown)
             shown += [word[:40] for word in new][: SHOWN - len(shown)]
 
-    def print_warnings(self, where: str) -> None:
-        """List, on stderr, what was not translated and what was unknown."""
+    def print_warnings(self, where: str, long: str) -> None:
+        """List, on stderr, what was not translated, what was long and what was unknown.
+
+        Args:
+            where: the translations are
+            long: what a long line is longer than, in words
+        """
         left_out = self.not_translated
         if left_out:
             print(
                 f"warning: {plural(len(left_out), 'line')} longer than the model's limit, not "
                 f"translated and left empty in {where}: {listed(left_out)}",
+                file=sys.stderr,
+            )
+        if self.long_lines:
+            more = self.long_lines - len(self.long_examples)
+            numbers = listed(self.long_examples) + (f" and {more:,} more" if more else "")
+            print(
+                f"warning: {plural(self.long_lines, 'line')} with a sentence longer than {long}, "
+                f"whose translation may lack a part: {numbers}",
                 file=sys.stderr,
             )
         if self.unknown_words:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vaswani.common.artifact import RecordedOutputs
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json
+from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import RUN_CONFIG
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
@@ -57,7 +57,10 @@ def is_decoded(folder: Path, checkpoint: Path, config: Table, subset: str = "tes
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
     if not report or report != scored:
         return False
-    used = {**report, **report["options"]}
+    digest = report.get("sha256", {}).get(checkpoint.name)  # earlier versions have none
+    if digest and checkpoint.is_file() and digest != sha256_of(checkpoint):
+        return False
+    used = {"no_repeat_ngram_size": 0, **report, **report["options"]}  # earlier reports lack it
     requested = {**decoding(config), "precision": "fp32"}
     same = all(used.get(name) == value for name, value in requested.items())
     return same and Path(report["checkpoint"]).name == checkpoint.name

@@ -165,10 +165,26 @@ class Translator:
         chosen = self.options.changed(**options)
         with self.lock:
             sentences_read = [self.read(line) for line in sentences]
+        return self.translate_sentences(sentences_read, progress, chosen)
+
+    def translate_sentences(
+        self,
+        sentences: Sequence[InputSentence],
+        progress: Progress = ignore,
+        options: TranslationOptions | None = None,
+    ) -> list[Translation]:
+        """Translate sentences that were read, one translation for each, in their order.
+
+        Args:
+            sentences: of :meth:`read`
+            progress: called with the number of sentences translated since its last call
+            options: how to search (default: ``self.options``)
+        """
+        chosen = options or self.options
         with self.engine.lock:
-            results = self.search(sentences_read, chosen, progress)
+            results = self.search(sentences, chosen, progress)
         with self.lock:
-            pairs = zip(sentences_read, results, strict=True)
+            pairs = zip(sentences, results, strict=True)
             return [self.translation(sentence, best, chosen) for sentence, best in pairs]
 
     # ---- the steps, for those who search elsewhere ---------------------------------------------

@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from transformer_plugin.checkpoints import (
+    TRAINED,
+    CheckpointError,
+    checkpoint_metadata,
+    load_checkpoint,
+)
 from transformer_plugin.compat.dictionaries import KEY
-from transformer_plugin.compat.resuming import TRAINED
+from transformer_plugin.compat.validation_text import KEY as VALIDATION_TEXT
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_run, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
-from vaswani.experiment.validation import Validation
+from vaswani.experiment.validation import Validation, text_validated_on
 
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
@@ -29,6 +34,8 @@ class Checkpoint:
     ``loss``: of an average, the validation loss that was computed when it was made; None if
     unknown. ``beside``: updates → the loss of a single checkpoint, as computed at the same time.
     ``stopped``: whether it was saved only because the training was stopped there.
+    ``text``: the hash of the validation text that its losses belong to, or on which the training
+    found it best; None if unknown, as of earlier versions.
     """
 
     path: Path
@@ -38,6 +45,11 @@ class Checkpoint:
     loss: float | None = None
     beside: Mapping[int, float] = field(default_factory=dict)
     stopped: bool = False
+    text: str | None = None
+
+    def is_validated_on(self, text: str | None) -> bool:
+        """Whether its losses belong to this validation text, as far as is known."""
+        return None in (self.text, text) or self.text == text
 
 
 # ---- to average -----------------------------------------------------------------------------
@@ -136,29 +148,32 @@ def find_checkpoint(name: str) -> tuple[Path, Path]:
 def best_of_run(folder: Path) -> Path:
     """A run's average or checkpoint with the lowest validation loss; prints which it is, and why.
 
-    The losses are those that ``vaswani average`` wrote into the averages; where one is missing
-    there, it is computed. If that is impossible, the newest average is taken.
+    The losses are those that ``vaswani average`` wrote into the averages. Where one is missing, or
+    belongs to another validation text than is there now, it is computed. If that is impossible, the
+    newest average is taken.
 
     Raises:
         UserError: the run has no checkpoint.
     """
     checkpoints = folder / "checkpoints"
-    candidates = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
-    newest = max(candidates, key=lambda one: (one.updates, one.averaged), default=None)
-    single = single_of_run(checkpoints)
-    if newest is None:
-        if single is None:
-            raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
-        print(f"using {single} (the run has no average)", file=sys.stderr)
-        return single
+    averages = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
+    newest = max(averages, key=lambda one: (one.updates, one.averaged), default=None)
+    singles = singles_of_run(checkpoints, folder)
+    if newest is None and not singles:
+        raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+    if newest is None and len(singles) == 1:
+        print(f"using {singles[0]} (the run has no average)", file=sys.stderr)
+        return singles[0]
     try:
-        candidates += [describe(single)] if single else []
+        candidates = averages + [describe(path) for path in singles]
         losses = losses_of(candidates, folder)
         best = losses.index(min(losses))
         chosen = candidates[best]
         reason = f"lowest validation loss, {losses[best]:.4f}"
     except (CheckpointError, UserError) as error:
-        chosen, reason = newest, f"newest average; validation losses are unknown: {error}"
+        chosen = newest or describe(singles[-1])
+        what = "average" if newest else "checkpoint"
+        reason = f"newest {what}; validation losses are unknown: {error}"
     print(f"using {chosen.path} ({reason})", file=sys.stderr)
     if chosen.averaged and last_to_average(folder) > chosen.updates:
         print(
@@ -178,17 +193,24 @@ def last_to_average(folder: Path) -> int:
     return newest[-1].updates if newest else 0
 
 
-def single_of_run(checkpoints: Path) -> Path | None:
-    """What to decode where there is no average: the best, else the last; None if there is none.
+def singles_of_run(checkpoints: Path, folder: Path) -> list[Path]:
+    """The checkpoints to choose from beside the averages: the best, else the last; or none.
 
-    One that was saved only because the training was stopped is the last choice.
+    Both, where the best was found on another validation text than the run has now. A checkpoint
+    that was saved only because the training was stopped is the last choice.
     """
-    paths = [checkpoints / name for name in (BEST, "checkpoint_last.pt")]
-    single = next((path for path in paths if path.is_file()), None)
-    if single is None or single.name == BEST or not by_a_stop(checkpoint_metadata(single)):
-        return single
-    earlier = checkpoints_in(checkpoints)
-    return earlier[-1].path if earlier else single
+    best, last = checkpoints / BEST, checkpoints / "checkpoint_last.pt"
+    singles = [best] if best.is_file() else []
+    if singles:
+        known = {text_of(checkpoint_metadata(best)), text_validated_on(best, folder)} - {None}
+        if len(known) < 2:
+            return singles
+    if not last.is_file():
+        return singles
+    if by_a_stop(checkpoint_metadata(last)):
+        earlier = checkpoints_in(checkpoints)
+        last = earlier[-1].path if earlier else last
+    return [*singles, last]
 
 
 def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
@@ -197,13 +219,18 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
     Raises:
         UserError, CheckpointError: one is not stored, and cannot be computed.
     """
+    text = text_validated_on(candidates[0].path, folder)
+    if text is None and len({one.text for one in candidates} - {None}) > 1:
+        raise UserError("they belong to different validation texts, of which none is here")
     beside: dict[int, float] = {}
     for one in candidates:
-        beside.update(one.beside)
+        if one.is_validated_on(text):
+            beside.update(one.beside)
     losses: list[float] = []
     validation = None
     for one in candidates:
-        loss = one.loss if one.averaged else beside.get(one.updates)
+        own = one.loss if one.is_validated_on(text) else None
+        loss = own if one.averaged else beside.get(one.updates)
         if loss is None:
             if validation is None:
                 validation = Validation(one.path, folder)
@@ -224,7 +251,8 @@ def describe(path: Path) -> Checkpoint:
     averaged = len(state.get("averaged_updates", []))
     loss = state.get(OWN)
     beside = state.get(BESIDE, {})
-    return Checkpoint(path, updates, run_options(state), averaged, loss, beside, by_a_stop(state))
+    options, stopped = run_options(state), by_a_stop(state)
+    return Checkpoint(path, updates, options, averaged, loss, beside, stopped, text_of(state))
 
 
 def describe_trained(path: Path) -> Checkpoint:
@@ -233,6 +261,13 @@ def describe_trained(path: Path) -> Checkpoint:
     if checkpoint.averaged:
         raise UserError(f"{path} is already an average: give what it was made from")
     return checkpoint
+
+
+def text_of(state: Table) -> str | None:
+    """The hash of the validation text of an average's losses, or of a training; None if unknown."""
+    table = state if "averaged_updates" in state else state.get("task_state") or {}
+    text: str | None = table.get(VALIDATION_TEXT)
+    return text
 
 
 def by_a_stop(state: Table) -> bool:

@@ -17,7 +17,7 @@ from vaswani.experiment import checkpoints
 from vaswani.experiment.averaging import averaged_checkpoint, model_of, running_means
 from vaswani.experiment.checkpoints import Checkpoint, run_of
 from vaswani.experiment.plugin import saved_config
-from vaswani.experiment.validation import Validation
+from vaswani.experiment.validation import Validation, text_validated_on
 
 
 class Trial(NamedTuple):
@@ -154,6 +154,8 @@ def write(
         own, *alone = trials
         state[checkpoints.OWN] = own.loss
         state[checkpoints.BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
+        last = parts[-1].path
+        state[checkpoints.VALIDATION_TEXT] = text_validated_on(last, run_of(last))
     with making(check_output(output, parts), lambda there: check_output(there, parts)) as aside:
         write_checkpoint(state, str(aside))
     updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)

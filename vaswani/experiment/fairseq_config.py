@@ -73,9 +73,19 @@ def config_of(table: Table, where: str, overrides: Sequence[str] = ()) -> DictCo
     sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((sections.get("common") or {}).get("user_dir"))
     check_names(sections, where)
-    config = with_defaults(sections)
+    config = with_metric_of_fairseq(with_defaults(sections))
     check_values(config)
     return config
+
+
+def with_metric_of_fairseq(config: DictConfig) -> DictConfig:
+    """The configuration with the metric of the best checkpoint by fairseq's name.
+
+    Logs and train.jsonl name it with the validation set: ``valid_bleu`` is ``bleu`` to fairseq.
+    """
+    subset = config.dataset.valid_subset.split(",")[0]
+    metric = config.checkpoint.best_checkpoint_metric.removeprefix(f"{subset}_")
+    return complete(config, {"checkpoint": {"best_checkpoint_metric": metric}})
 
 
 def parse_overrides(overrides: Sequence[str]) -> DictConfig:
@@ -278,6 +288,8 @@ def check_values(config: DictConfig) -> None:
         plugin.check_adam_config(config.optimizer)
     if config.task._name == "vaswani_translation":
         plugin.check_task_config(config.task)
+    if config.task._name in ("translation", "vaswani_translation"):
+        plugin.check_best_metric(config.checkpoint, config.task)
 
 
 def numbers_of(value: object) -> Sequence[object]:

@@ -71,6 +71,13 @@ def check_machine(config: DictConfig) -> None:
             "common.fp16 needs a GPU: leave it out, or, for a model of this plugin, give "
             "model.precision=bf16 instead"
         )
+    sharded = config.distributed_training.ddp_backend == "fully_sharded"
+    if sharded and importlib.util.find_spec("fairscale") is None:
+        raise UserError(
+            "distributed_training.ddp_backend=fully_sharded needs the package 'fairscale', which "
+            "is not installed: leave it out, and give model.checkpoint_activations=true if memory "
+            "is short"
+        )
     for (section, key), packages in NEEDED.items():
         is_set = config[section].get(key)
         if is_set and not any(map(importlib.util.find_spec, packages)):

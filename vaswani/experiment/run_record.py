@@ -8,8 +8,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata
-from transformer_plugin.compat.resuming import newest_checkpoint, trained_checkpoints
+from transformer_plugin.checkpoints import (
+    CheckpointError,
+    checkpoint_metadata,
+    trained_checkpoints,
+)
+from transformer_plugin.compat.resuming import newest_checkpoint
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, read_json
@@ -28,7 +32,7 @@ RESETS_DONE = "resets_done"
 #: fairseq's options that leave out a part of the checkpoint that a training starts from
 RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 #: model options that change neither the parameters nor the function: a run may change them
-HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
+HOW_IT_COMPUTES = ("attention_impl", "checkpoint_activations", "compile", "init", "precision")
 #: what a trained model depends on, besides its data: sections of its experiment, or keys of one
 DECIDING = (
     *(("model", None), ("criterion", None), ("optimizer", None), ("lr_scheduler", None)),

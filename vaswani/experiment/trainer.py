@@ -26,6 +26,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
+from transformer_plugin.compat.divergence import explaining_divergence
 from transformer_plugin.compat.replacing import protect
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani.common.files import Table
@@ -146,6 +147,8 @@ class StoppableTrainer(Trainer):
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
     count: Table
     without_improvement = 0
+    #: whether the checkpoint that is loaded was validated on another text
+    other_validation_text = False
     #: with several processes: how many of them knew of a request in the last exchange
     requests = 0.0
     #: what the next checkpoint says of the stop that it was saved by
@@ -159,19 +162,23 @@ class StoppableTrainer(Trainer):
         if self.progress:
             self.progress.trainer = self
 
+    def get_train_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """As fairseq's, which reads the training text here."""
+        if self.progress and not self.progress.is_open:
+            self.progress.say("reading the training text, and making its batches")
+        return super().get_train_iterator(*args, **kwargs)
+
     def train_step(self, *args: Any, **kwargs: Any) -> Table | None:
         """As fairseq's; before the first update a signal ends the process at once.
 
-        A FloatingPointError says at which update it was.
+        Raises:
+            DivergedError: says at which update.
         """
         if self.progress:
-            self.progress.begin()
+            self.progress.begin(self.get_num_updates())
         self.request.begin()
-        try:
+        with explaining_divergence(self):
             return super().train_step(*args, **kwargs)
-        except FloatingPointError as error:
-            update = self.get_num_updates() + 1
-            raise FloatingPointError(f"update {update:,}: {error}") from error
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Table:
         """As fairseq's."""
@@ -206,10 +213,12 @@ class StoppableTrainer(Trainer):
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
     ) -> Table | None:
-        """As fairseq's; the count continues unless optimizer or meters start anew."""
+        """As fairseq's; the count continues, unless optimizer or meters start anew, or the
+        validation text is another."""
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
         if extra_state:
-            if not reset_optimizer and not options.get("reset_meters"):
+            starts_anew = reset_optimizer or options.get("reset_meters")
+            if not starts_anew and not self.other_validation_text:
                 self.count.update(extra_state.get(PATIENCE, {}))  # fairseq-train saves none
                 self.without_improvement = self.count.get("num_runs", 0)
             if self.progress:
@@ -272,6 +281,7 @@ def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:
         end_of_epoch=lambda: ended,
         state_dict=lambda: extra_state["train_iterator"],
     )
+    trainer.task.begin_epoch(stopped["epoch"], trainer.get_model())
     subsets = cfg.dataset.valid_subset.split(",")
     _, over = train.validate_and_save(cfg, trainer, trainer.task, position, subsets, ended)
     if over:

@@ -14,7 +14,7 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
 from torch.multiprocessing.spawn import ProcessException
 
-from transformer_plugin.compat.resuming import newest_checkpoint
+from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import Table, atomic_write, locked, read_json
@@ -179,11 +179,13 @@ def train_process(config: DictConfig, data: Table, folder: str, decision: Decisi
             with atomic_write(run / name) as stream:
                 stream.write(text)
         begins = f"continuing at update {updates:,}" if updates else "training"
-        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}"
+        compiles = "; the first update compiles the model" if config.model.get("compile") else ""
+        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}{compiles}"
 
     progress = TrainingProgress(
         run / run_record.STATISTICS, config.optimization.max_update, first_update
     )
+    progress.say("reading the validation text, and building the model")
     with signals.StopRequest(STOPPING) as request:
         try:
             run_fairseq(config, run / "train.log", request, progress, decision.resets)
@@ -229,14 +231,11 @@ def run_fairseq(
 
         with fairseq_with(request, progress, resets):
             main(fairseq_form(config))
-    except FloatingPointError as error:
+    except DivergedError as error:
         logging.getLogger(__name__).exception("the training diverged")
-        newest = newest_checkpoint(log.parent / "checkpoints")
         raise UserError(
-            f"the training diverged at {str(error).splitlines()[0]} (last good checkpoint: "
-            f"{newest[1] if newest else 'none'}): lower the learning rate (optimization.lr, "
-            "lr_scheduler.lr_factor) or lengthen the warm-up, and run the command again, with "
-            "another run=NAME to start over"
+            f"{error.what}: lower the learning rate (optimization.lr, lr_scheduler.lr_factor) or "
+            "lengthen the warm-up, and run the command again, with another run=NAME to start over"
         ) from None
     except Exception as error:
         if not getattr(error, "for_users", False):

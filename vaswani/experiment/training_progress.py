@@ -10,9 +10,10 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fairseq.logging.progress_bar import JsonProgressBar
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
+#: updates after the first, which is slower, before the time left is estimated
+ENOUGH = 10
+#: the bar until then
+NO_ESTIMATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 #: seconds between drawings of the curve, which take half a second each; it is also drawn at the end
 DRAW_EVERY = 20.0
 #: of a translation on the terminal: a young model may repeat a word without end
@@ -76,11 +81,21 @@ def numbers(formatted: Mapping[str, object]) -> Table:
     return plain
 
 
+def values_of(stats: Table, names: Sequence[str]) -> dict[str, str]:
+    """Those of the statistics that are numbers, as they are shown."""
+    values = {}
+    for name in names:
+        value = stats.get(name)
+        if isinstance(value, float):
+            values[name] = f"{value:,.0f}" if name == "wps" else f"{value:.2f}"
+    return values
+
+
 class TrainingProgress(logging.Handler):
     """Writes ``jsonl`` and shows the progress of training.
 
     A handler of the root logger, for warnings and the translations of a validation; ``note`` is
-    called with statistics, ``resume`` when a checkpoint was loaded, ``begin`` at the first update.
+    called with statistics, ``resume`` when a checkpoint was loaded, ``begin`` before each update.
     """
 
     #: fairseq's, once there is one
@@ -104,7 +119,9 @@ class TrainingProgress(logging.Handler):
         self.stream.write("\n" if half else "")
         self.total = max_update
         self.opening = opening
+        #: values of the training text, and of the last validation
         self.shown: dict[str, str] = {}
+        self.validated: dict[str, str] = {}
         #: perplexity of each validation set, in fairseq's order
         self.perplexity: dict[str, float] = {}
         self.begun = self.last_line = self.last_curve = time.monotonic()
@@ -112,11 +129,14 @@ class TrainingProgress(logging.Handler):
         self.undrawn = False
         #: whether it can be drawn
         self.draws = True
-        #: when the first update began, and after how many: the rate counts from here
+        #: whether the first update has begun
+        self.is_open = False
+        #: when the first update was done, and its number: the rate counts from here
         self.first: tuple[float, int] | None = None
         self.last_update = 0
         # tqdm's time left would follow the last updates, and a validation: here it is the mean's
-        self.bar = bar(total=max_update or None, unit=" updates", smoothing=0)
+        form = NO_ESTIMATE if max_update else None
+        self.bar = bar(total=max_update or None, unit=" updates", smoothing=0, bar_format=form)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a warning of the plugin's, or a translation, which also goes into train.jsonl."""
@@ -135,50 +155,80 @@ class TrainingProgress(logging.Handler):
         self.stream.write(json.dumps({**times, **line}) + "\n")
         self.stream.flush()
 
+    def say(self, what: str) -> None:
+        """Show a line at once, above the bar."""
+        self.bar.write(what, file=sys.stderr)
+        sys.stderr.flush()
+
     def resume(self, updates: int) -> None:
         """Go on from this many updates."""
         self.last_update = updates
-        # without the last of these, tqdm takes all updates so far for those of the first second
-        self.bar.n = self.bar.initial = self.bar.last_print_n = updates
+        self.restart_clock(updates)
         self.bar.refresh()
         self.write({"tag": "resumed", "num_updates": updates})
 
-    def begin(self) -> None:
-        """Show the first line, before the first update."""
-        if self.first is None:
-            self.first = (time.monotonic(), self.last_update)
-            self.bar.unpause()  # tqdm's clock starts here, too
-            self.bar.write(self.opening(self.last_update), file=sys.stderr)
+    def restart_clock(self, updates: int) -> None:
+        """Have tqdm count its rate from here, if it shows one."""
+        if self.bar.disable:
+            return
+        self.bar.n = self.bar.initial = self.bar.last_print_n = updates
+        self.bar.unpause()
+        self.bar.start_t = self.bar.last_print_t
+
+    def begin(self, updates: int) -> None:
+        """Before an update: show the first line, or move the bar, or print a line if it is time.
+
+        Args:
+            updates: that are done
+        """
+        now = time.monotonic()
+        if not self.is_open:
+            self.is_open = True
+            self.say(self.opening(self.last_update))
+            self.last_line = now
+        elif self.first is None:
+            self.first = (now, updates)
+            self.last_update = updates
+            self.restart_clock(updates)
+        self.move_to(updates)
+        if self.bar.disable and now - self.last_line >= LINE_EVERY:
+            self.last_line = now
+            self.say(self.line())
+
+    def move_to(self, updates: int) -> None:
+        """Move the bar, which estimates the time left once enough updates were timed."""
+        if self.first and updates >= self.first[1] + ENOUGH:
+            self.bar.bar_format = None
+        if updates > self.last_update:
+            self.bar.update(updates - self.last_update)
+            self.last_update = updates
 
     def note(self, tag: str, stats: Table) -> None:
-        """Write statistics; move the bar, or print a line if it is time or a validation ended.
+        """Write statistics; show them on the bar, or in a line if a validation has ended.
 
         Args:
             tag: ``train_inner``, ``train`` (an epoch's end) or the name of a validation set
             stats: by fairseq's names
         """
         self.write({"tag": tag, **stats})
-        validated = f"{tag}_loss" in stats and tag not in TRAINING
-        measured = ("ppl", "bleu", "tokenised_bleu") if validated else ()
-        keys = [f"{tag}_{name}" for name in measured]
-        for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
-            value = stats.get(key)
-            if isinstance(value, float):
-                self.shown[key] = f"{value:,.0f}" if key == "wps" else f"{value:.2f}"
+        is_validation = f"{tag}_loss" in stats and tag not in TRAINING
+        if tag == "train_inner":
+            self.shown.update(values_of(stats, ["loss", "ppl", "wps"]))
         update = next((stats[key] for key in stats if key.endswith("num_updates")), None)
-        if isinstance(update, int) and update >= self.last_update:
-            self.bar.update(update - self.last_update)
-            self.last_update = update
-        if validated and f"{tag}_ppl" in stats:
-            self.perplexity[tag] = float(stats[f"{tag}_ppl"])
-        self.bar.set_postfix(self.shown, refresh=True)
-        now = time.monotonic()
-        due = tag == "train_inner" and now - self.last_line >= LINE_EVERY
-        if self.bar.disable and (validated or due):
-            self.last_line = now
-            print(self.line(), file=sys.stderr, flush=True)
-        self.undrawn = self.undrawn or validated
-        if validated and now - self.last_curve >= DRAW_EVERY:
+        if isinstance(update, int):
+            self.move_to(update)
+        if is_validation:
+            names = [f"{tag}_{name}" for name in ("ppl", "bleu", "tokenised_bleu")]
+            values = values_of(stats, names)
+            self.validated.update(values)
+            if f"{tag}_ppl" in stats:
+                self.perplexity[tag] = float(stats[f"{tag}_ppl"])
+            if self.bar.disable:
+                self.last_line = time.monotonic()
+                self.say(self.line(values))
+        self.bar.set_postfix({**self.shown, **self.validated}, refresh=True)
+        self.undrawn = self.undrawn or is_validation
+        if is_validation and time.monotonic() - self.last_curve >= DRAW_EVERY:
             self.draw()
 
     def draw(self) -> None:
@@ -194,12 +244,16 @@ class TrainingProgress(logging.Handler):
             self.draws = False
             self.bar.write(f"{log.with_name(CURVE)} is not drawn: {error}", file=sys.stderr)
 
-    def line(self) -> str:
-        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""
+    def line(self, validated: Mapping[str, str] = MappingProxyType({})) -> str:
+        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``.
+
+        Args:
+            validated: values of a validation after this update; no other line has them
+        """
         parts = [f"update {self.last_update:,}" + (f" of {self.total:,}" if self.total else "")]
-        parts += [f"{key} {value}" for key, value in self.shown.items()]
+        parts += [f"{key} {value}" for key, value in {**self.shown, **validated}.items()]
         begun, updates = self.first or (0.0, self.last_update)
-        if self.total > self.last_update > updates:
+        if self.first and self.total > self.last_update >= updates + ENOUGH:
             an_update = (time.monotonic() - begun) / (self.last_update - updates)
             remaining = timedelta(seconds=round((self.total - self.last_update) * an_update))
             parts.append(f"{remaining} left")

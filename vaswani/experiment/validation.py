@@ -22,6 +22,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 from torch import Tensor
 
+from transformer_plugin.compat import validation_text
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
@@ -109,3 +110,20 @@ def validation_config(checkpoint: Path, folder: Path) -> DictConfig:
     sections["common"] = {name: common[name] for name in ("seed", "cpu", "user_dir")}
     sections["distributed_training"] = {"distributed_world_size": 1}
     return with_defaults(sections)
+
+
+def text_validated_on(checkpoint: Path, folder: Path) -> str | None:
+    """Return the hash of the text that a run is validated on now; None if it is gone.
+
+    Args:
+        checkpoint: one of the run's
+        folder: of the run (or the one that the checkpoint is in)
+    """
+    config = saved_config(checkpoint, folder)
+    data, dataset = config["task"].get("data"), config["dataset"]
+    if not data:
+        return None
+    subsets = str(dataset.get("valid_subset") or "valid")
+    return validation_text.validation_text(
+        str(data), subsets, bool(dataset.get("combine_valid_subsets"))
+    )

@@ -4,9 +4,6 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-from omegaconf import OmegaConf
-
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 
@@ -28,6 +25,8 @@ def parse_yaml(text: str, where: str) -> Table:
 
     It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
     """
+    from omegaconf import OmegaConf  # here, as PyYAML below: --help does without them
+
     with yaml_errors(where):
         table = OmegaConf.create(text)
     if not OmegaConf.is_dict(table):
@@ -38,6 +37,8 @@ def parse_yaml(text: str, where: str) -> Table:
 @contextlib.contextmanager
 def yaml_errors(where: str) -> Iterator[None]:
     """An error of PyYAML's in the block becomes a UserError: ``where``, line, problem."""
+    import yaml
+
     try:
         yield
     except yaml.MarkedYAMLError as error:

@@ -1,15 +1,19 @@
-"""An exported model's README.md: how to use it, and its proof."""
+"""An exported model's README.md: how to use it, its proof, and what the model's own card says."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from vaswani.common.files import Table
+from vaswani.common.markdown import as_section, front_matter, without_dead_links
 from vaswani.common.templates import render
-from vaswani.data.text_recipe import SUBWORD_MODELS
-from vaswani.export.to_huggingface import END, UNKNOWN
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
+from vaswani.export.to_huggingface import END, PAD, UNKNOWN
+from vaswani.model_folder.folder import CARD, ModelFolder
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
+#: keys of a card's first lines that name a licence, as the Hugging Face Hub reads them
+LICENCE_KEYS = ("license:", "license_name:", "license_link:")
 
 
 def export_card(
@@ -19,7 +23,7 @@ def export_card(
     proof: list[str],
     user_dir: str | None = None,
 ) -> str:
-    """The card, in Markdown.
+    """Return the card, in Markdown.
 
     Args:
         table: vaswani.json
@@ -28,16 +32,50 @@ def export_card(
         proof: the lines of the comparison; none if there was none
         user_dir: defines the model, if it is a variant of the paper's
     """
+    own_card = card_of(packed)
     values = {**table, "proof": proof}  # not the table's, which has more digits
+    recipe = read_section(TextRecipe, table["text"], "text")
+    values["text"] = asdict(recipe)  # complete, where an earlier version packed it
+    values["languages"] = [*map(recipe.language, recipe.langs)]
     values.update(user_dir=user_dir, variant=packed.config.get("variant"))
     values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
+    values.update(licence_lines=licence_lines(own_card), about=about_the_model(own_card))
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
-        values.update(end=END, unknown=UNKNOWN, two_vocabularies=source != target)
+        values.update(end=END, pad=PAD, unknown=UNKNOWN, two_vocabularies=source != target)
         return render(HUGGING_FACE, **values)
     flags = [
         f"--{name.replace('_', '-')} {value:g}"
         for name, value in table["generation"].items()
-        if name != "length_penalty"  # fairseq's search knows only its own
+        # fairseq's search knows only its own length penalty, and no repeated n-grams
+        if name not in ("length_penalty", "no_repeat_ngram_size")
     ]
     return render(TEMPLATE, search_flags=" ".join(flags), **values)
+
+
+def card_of(packed: ModelFolder) -> str:
+    """Return the card of a packed model, which may have been edited or removed."""
+    path = packed.path / CARD
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def licence_lines(card: str) -> list[str]:
+    """Return the first lines of a card that name a licence."""
+    return [line for line in front_matter(card) if line.startswith(LICENCE_KEYS)]
+
+
+def licence_of(packed: ModelFolder) -> str | None:
+    """Return the licence that a packed model's card names, such as ``cc-by-4.0``; None if none."""
+    for line in licence_lines(card_of(packed)):
+        key, _, value = line.partition(":")
+        if key == "license":
+            return value.strip().strip("'\"")
+    return None
+
+
+def about_the_model(card: str) -> str:
+    """Return what a packed model's card says of training, text, limits and scores.
+
+    Links to files are left out, as these are not beside the export.
+    """
+    return without_dead_links(as_section(card, without="Use"))

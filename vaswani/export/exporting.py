@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,10 +17,11 @@ from vaswani.decoding.translator import Translator
 from vaswani.experiment.checkpoints import best_of_run
 from vaswani.experiment.plugin import load_plugin
 from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
-from vaswani.export.card import export_card
+from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
+from vaswani_transformer.vocabulary import Vocabulary
 
 NOT_COMPARED = (
     "not compared with the packed model: 'pip install transformers sentencepiece' and export again"
@@ -49,7 +51,24 @@ def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
     if not variant:
         to_ctranslate2.refuse_inexpressible(folder, target.name)
     if target.name == "huggingface":
-        to_huggingface.refuse_positions(folder)
+        to_huggingface.refuse_inexpressible(folder)
+    if target.name == "fairseq" and not variant:
+        to_fairseq.refuse_inexpressible(folder)
+    if target.name != "fairseq":
+        refuse_repeated_types(folder, target)
+
+
+def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
+    """Raises UserError for a dictionary in which a type has two ids, which other programs merge."""
+    for lang in folder.langs:
+        path = folder.dictionary(lang)
+        types = Vocabulary.load(path).types
+        repeated = [name for name, count in Counter(types).items() if count > 1]
+        if repeated:
+            raise UserError(
+                f"{path} has the type '{repeated[0]}' twice (#fairseq:overwrite), which "
+                f"{target.name} cannot tell apart: export it with --to fairseq"
+            )
 
 
 def model_folder(name: str) -> Path:
@@ -113,12 +132,15 @@ def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
         "target": target.name,
         "quantization": target.quantization,
         "text": folder.config["text"],
+        "source_lengths": folder.config.get("source_lengths", {}),
         "generation": proof.generation(folder.config["generation"]),
         "limits": {
             "source": architecture["max_source_positions"],
             "target": architecture["max_target_positions"],
         },
         "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+        "license": licence_of(folder),
+        "scores": folder.config.get("scores", {}),
     }
 
 

@@ -20,6 +20,7 @@ from sacrebleu.metrics import BLEU
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+from vaswani.common.progress import stage_bar
 from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
@@ -56,12 +57,21 @@ def nearest_exponent(alpha: float, length: float) -> float:
 
 
 def translate_all(
-    translator: Translator, sentences: list[str], options: TranslationOptions
+    translator: Translator, sentences: list[str], options: TranslationOptions, who: str
 ) -> SystemOutput:
-    """Translate on one thread, in batches that are the same for every translator."""
+    """Translate on one thread, in batches that are the same for every translator.
+
+    Args:
+        translator: of the packed model, or of the export
+        sentences: raw text
+        options: of the search
+        who: translates, for the progress bar
+    """
     sources = [translator.read(line) for line in sentences]
-    with one_thread():
-        hypotheses = translator.search(sources, options.changed(max_tokens=CPU_BATCH))
+    title = f"{who}, {described(options)}"
+    with one_thread(), stage_bar(title, len(sources), "sentences") as bar:
+        options_here = options.changed(max_tokens=CPU_BATCH)
+        hypotheses = translator.search(sources, options_here, bar.update)
     results = [
         translator.translation(source, best, options)
         for source, best in zip(sources, hypotheses, strict=True)
@@ -85,12 +95,13 @@ def log_probabilities(
     """
     sources = [translator.read(line) for line in sentences]
     log_probs: list[list[float]] = [[] for _ in sources]
-    with one_thread():
+    with one_thread(), stage_bar("log-probabilities", len(sources), "sentences") as bar:
         for batch in batches_of(sources, CPU_BATCH):
             of_batch = [targets[place] for place in batch.places]
             rows = translator.engine.log_probabilities(batch, of_batch)
             for place, row in zip(batch.places, rows, strict=True):
                 log_probs[place] = row
+            bar.update(len(batch.places))
     return log_probs
 
 
@@ -134,7 +145,9 @@ class Proof:
     def output(self, options: TranslationOptions) -> SystemOutput:
         """The packed model's translations."""
         if options not in self.packed_outputs:
-            self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
+            self.packed_outputs[options] = translate_all(
+                self.translator, self.text.source, options, "packed model"
+            )
         return self.packed_outputs[options]
 
     def generation(self, packed: Table) -> Table:
@@ -155,7 +168,7 @@ class Proof:
         self.model = self.compare_models(exported)
         for beam, search in zip(beams, searches, strict=True):
             options = self.exported_search.changed(beam=beam)
-            output = translate_all(exported, self.text.source, search)
+            output = translate_all(exported, self.text.source, search, "export")
             self.rows.append(self.row(options, output, described(options), self.least_identical))
         if self.packed_search != self.exported_search:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))

@@ -1,7 +1,7 @@
 """A packed model as CTranslate2's ``TransformerSpec``: parameter by parameter, without a converter.
 
 Our attention is like CTranslate2's: queries, keys and values of all heads are the rows of one
-matrix. So are the post-norm layers and the embeddings scaled by √d_model. Positions become a table.
+matrix. So are the layers and the embeddings scaled by √d_model. Positions become a table.
 """
 
 from collections.abc import Mapping
@@ -86,22 +86,32 @@ def write_model(
 
 def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "TransformerSpec":
     """The filled specification, except for the vocabularies and the configuration."""
+    from ctranslate2.specs import common_spec
     from ctranslate2.specs import transformer_spec as specs
 
+    activations = {
+        "relu": common_spec.Activation.RELU,
+        "gelu": common_spec.Activation.GELU,
+        "swish": common_spec.Activation.SWISH,
+    }
+    activation = activations[architecture.get("activation_fn", "relu")]
+    norms_first = {side: norms_come_first(architecture, side) for side in ("encoder", "decoder")}
     widths = {side: head_widths(architecture, side) for side in ("encoder", "decoder")}
     #: of a side's heads, where it is not d_model/h
     head_dim = {side: d_k if d_k != usual else None for side, (d_k, _, usual) in widths.items()}
     encoder = specs.TransformerEncoderSpec(
         architecture["encoder_layers"],
         architecture["encoder_attention_heads"],
-        pre_norm=False,
+        pre_norm=norms_first["encoder"],
+        activation=activation,
         head_dim=head_dim["encoder"],
     )
     # alignments are the mean over all heads of the last layer, as in fairseq and here
     decoder = specs.TransformerDecoderSpec(
         architecture["decoder_layers"],
         architecture["decoder_attention_heads"],
-        pre_norm=False,
+        pre_norm=norms_first["decoder"],
+        activation=activation,
         alignment_heads=architecture["decoder_attention_heads"],
         head_dim=head_dim["decoder"],
     )
@@ -111,8 +121,16 @@ def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "Transform
         spec.position_encodings.encodings = array(position_table(parameters, architecture, side))
         for number, layer in enumerate(spec.layer):
             fill_layer(layer, parameters, f"{side}.layers.{number}")
+        if norms_first[side]:
+            spec.layer_norm.gamma = array(parameters[f"{side}.final_norm.weight"])
+            spec.layer_norm.beta = array(parameters[f"{side}.final_norm.bias"])
     decoder.projection.weight = array(parameters["decoder.output_projection.weight"])
     return specs.TransformerSpec(encoder, decoder)
+
+
+def norms_come_first(architecture: Table, side: str) -> bool:
+    """Return whether a side's norms are before its sub-layers; folders made earlier do not say."""
+    return bool(architecture.get(f"{side}_normalize_before", False))
 
 
 def fill_layer(layer: Any, parameters: Mapping[str, Tensor], prefix: str) -> None:

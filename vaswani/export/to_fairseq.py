@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from transformer_plugin.compat import saving
+from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import BPE
@@ -88,10 +89,11 @@ def text_options(folder: ModelFolder) -> Table:
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
     """
     recipe = folder.recipe
+    source, target = map(recipe.language, recipe.langs)
     moses = {
         "_name": "moses",
-        "source_lang": recipe.source_lang,
-        "target_lang": recipe.target_lang,
+        "source_lang": source,
+        "target_lang": target,
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
@@ -126,7 +128,7 @@ def model_options(architecture: Table) -> Table:
         options[name] = architecture[name]
     for side, limit in zip(sides, ("max_source_positions", "max_target_positions"), strict=True):
         options[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
-        options[f"{side}_normalize_before"] = False
+        options[f"{side}_normalize_before"] = architecture.get(f"{side}_normalize_before", False)
         options[limit] = architecture[limit]
     shared = not_stored(architecture)
     defaults = {f.name: f.default for f in fields(TransformerConfig)}
@@ -138,10 +140,25 @@ def model_options(architecture: Table) -> Table:
         **options,
         "decoder_input_dim": architecture["decoder_embed_dim"],
         "decoder_output_dim": architecture["decoder_embed_dim"],
-        "activation_fn": "relu",
+        "activation_fn": architecture.get("activation_fn", "relu"),
         "share_all_embeddings": len(shared) == 2,
         "share_decoder_input_output_embed": len(shared) >= 1,
     }
+
+
+def refuse_inexpressible(folder: ModelFolder) -> None:
+    """Raises UserError for what fairseq's transformer and its search fail to do."""
+    if folder.config["generation"].get("no_repeat_ngram_size"):
+        raise UserError(
+            f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
+            "ignores on a CPU: it cannot be exported (to ctranslate2 and huggingface it can)"
+        )
+    if folder.config["architecture"].get("activation_fn") == "swish":
+        raise UserError(
+            f"{folder.path} has the activation function swish, with which fairseq's own "
+            "transformer fails (it calls a class in place of a function): it cannot be exported "
+            "(to ctranslate2 and huggingface it can)"
+        )
 
 
 def has_fairseqs_positions(architecture: Table, side: str) -> bool:

@@ -44,9 +44,15 @@ SHARED = "model.shared.weight"
 PAD, END, UNKNOWN = 1, 2, 3
 
 
-def refuse_positions(folder: ModelFolder) -> None:
-    """Raises UserError for positions that Marian does not compute."""
+def refuse_inexpressible(folder: ModelFolder) -> None:
+    """Raises UserError for norms and positions that Marian does not compute."""
     architecture = folder.config["architecture"]
+    for side in ("encoder", "decoder"):
+        if architecture.get(f"{side}_normalize_before"):
+            raise UserError(
+                f"{folder.path} has norms before the sub-layers of its {side}, but transformers' "
+                "Marian has them after: it cannot be exported (to ctranslate2 and fairseq it can)"
+            )
     layout = architecture["sinusoid_layout"]
     learned = any(architecture[f"{side}_learned_pos"] for side in ("encoder", "decoder"))
     if learned or layout in ("t2t", "fairseq"):
@@ -120,7 +126,7 @@ def configuration(architecture: Table, types: tuple[int, int]) -> Table:
         "tie_word_embeddings": tied,
         "d_model": architecture["encoder_embed_dim"],
         **sizes,
-        "activation_function": "relu",
+        "activation_function": architecture.get("activation_fn", "relu"),
         "scale_embedding": True,
         "max_position_embeddings": max(longest(architecture)),
         "dropout": architecture["dropout"],
@@ -161,6 +167,8 @@ def generation_configuration(options: TranslationOptions, architecture: Table) -
         search.update(length_penalty=options.lenpen, early_stopping=True)
     if options.min_len:
         search["min_new_tokens"] = options.min_len
+    if options.no_repeat_ngram_size:
+        search["no_repeat_ngram_size"] = options.no_repeat_ngram_size
     if options.unkpen:
         search["sequence_bias"] = [[[UNKNOWN], -options.unkpen]]
     return {

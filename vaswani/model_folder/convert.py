@@ -20,6 +20,8 @@ RENAMED: list[tuple[str, str]] = [
     ("fc2", "feed_forward.fc2"),
     ("final_layer_norm", "after_feed_forward.norm"),
 ]
+#: at the end of a stack whose norms come first: fairseq's name, ours
+FINAL_NORM = "layer_norm", "final_norm"
 #: what is one matrix here and several in fairseq, in row order
 FUSED: list[tuple[str, str, str]] = [
     ("self_attn", "qkv", "self_attention.qkv_proj"),
@@ -28,7 +30,7 @@ FUSED: list[tuple[str, str, str]] = [
 
 
 def from_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models'.
+    """The state dict of a fairseq ``transformer`` with sinusoids as one of our models'.
 
     Raises:
         KeyError: it lacks a parameter that every such model has.
@@ -50,6 +52,11 @@ def from_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 if in_decoder or attention == "self_attn":
                     parts = [state[f"{layer}.{attention}.{x}_proj.{kind}"] for x in letters]
                     converted[f"{layer}.{plugin_name}.{kind}"] = torch.cat(parts)
+    fairseq_norm, plugin_norm = FINAL_NORM
+    for side in ("encoder", "decoder"):
+        for kind in ("weight", "bias"):
+            if f"{side}.{fairseq_norm}.{kind}" in state:
+                converted[f"{side}.{plugin_norm}.{kind}"] = state[f"{side}.{fairseq_norm}.{kind}"]
     return converted
 
 
@@ -64,7 +71,10 @@ def to_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         "decoder.embed_tokens.weight": state["decoder.embedding.tokens.weight"],
         "decoder.output_projection.weight": state["decoder.output_projection.weight"],
     }
+    fairseq_norm, plugin_norm = FINAL_NORM
     for name, value in state.items():
+        if f".{plugin_norm}." in name:
+            converted[name.replace(plugin_norm, fairseq_norm)] = value
         layer, _, rest = name.partition(".self_attention.qkv_proj")
         if rest and value.size(0) != 3 * state[f"{layer}.self_attention.out_proj.weight"].size(1):
             raise ValueError("fairseq's transformer has one width for keys and values")

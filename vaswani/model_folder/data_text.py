@@ -7,12 +7,21 @@ from typing import Any
 
 from vaswani.common.artifact import is_inside
 from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.recipe import Recipe
-from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, TextRecipe
+from vaswani.data.text_recipe import (
+    BPE,
+    SENTENCEPIECE,
+    SUBWORD_MODELS,
+    Name,
+    TextRecipe,
+    is_lowercase,
+)
+from vaswani_transformer import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {
@@ -65,7 +74,9 @@ def text_recipe(
         check_prepared(folder.parent, [path for path in used if is_inside(path, folder.parent)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
-    recipe = prepared.text if prepared else TextRecipe(*langs, split_hyphens="@-@" in sides[0])
+    lowercase = lowercase or bool(prepared and prepared.lowercase)
+    elsewhere = TextRecipe(*langs, split_hyphens="@-@" in sides[0], text_rules=moses.VERSION)
+    recipe = prepared.text if prepared else elsewhere
     tokeniser: Any = options.tokeniser or recipe.tokeniser
     recipe = replace(
         recipe,
@@ -114,7 +125,12 @@ def find_codes(
     if not named and not parts[kind]:
         return None, None
     paths = [place / name for place in places for name in FILE_NAMES[kind]]
-    codes = Path(named) if named else next((path for path in paths if path.is_file()), None)
+    own = next((path for path in paths if path.is_file()), None)
+    codes = Path(named) if named else own
+    if codes and own and sha256_of(codes) != sha256_of(own):
+        raise UserError(
+            f"{FLAGS[kind]} {codes} differs from {own}, which the data was split with: leave it out"
+        )
     if codes is None:
         raise UserError(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
@@ -136,8 +152,3 @@ def describe(recipe: TextRecipe) -> str:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
     return ", ".join(prepared)
-
-
-def is_lowercase(words: list[str]) -> bool:
-    """Whether a dictionary has lower-case letters and no capitals."""
-    return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)

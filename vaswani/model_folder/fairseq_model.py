@@ -17,13 +17,12 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.model_folder.convert import from_fairseq
 from vaswani.model_folder.packed_model import kept_options
+from vaswani_transformer.config import ACTIVATION_NAMES
 from vaswani_transformer.packed import MATRICES
 
 #: options that change the function: the value our model has, and what other values mean
 FIXED_OPTIONS: dict[str, tuple[object, str]] = {
-    "encoder_normalize_before": (False, "norms before the sub-layers"),
-    "decoder_normalize_before": (False, "norms before the sub-layers"),
-    "activation_fn": ("relu", "another activation function"),
+    "no_decoder_final_norm": (False, "no norm after the decoder's last layer"),
     "encoder_learned_pos": (False, "learned positions"),
     "decoder_learned_pos": (False, "learned positions"),
     "no_token_positional_embeddings": (False, "no positions"),
@@ -70,6 +69,7 @@ def model_from_fairseq(
     completed = complete(options, where)
     check_expressible(completed, where)
     parameters = renamed(state, where)
+    check_final_norms(completed, parameters, where)
     source, target, output = MATRICES
     defaults = VaswaniTransformerConfig()
     architecture = {name: completed.get(name, getattr(defaults, name)) for name in kept_options()}
@@ -102,11 +102,31 @@ def complete(options: Mapping[str, object], where: str) -> Table:
 
 def check_expressible(options: Mapping[str, object], where: str) -> None:
     """Raises UserError for an option with which our model would compute something else."""
+    if options.get("activation_fn", "relu") not in ACTIVATION_NAMES:
+        raise UserError(
+            f"{where} has the activation function {options['activation_fn']}; this plugin's model "
+            f"has one of {', '.join(ACTIVATION_NAMES)}: it cannot be packed"
+        )
     for name, (fixed, meaning) in FIXED_OPTIONS.items():
         if (options.get(name) or fixed) != fixed:
             raise UserError(
                 f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
                 "lacks: it cannot be packed"
+            )
+
+
+def check_final_norms(
+    options: Mapping[str, object], parameters: Mapping[str, Tensor], where: str
+) -> None:
+    """Raises UserError for norms before the sub-layers and none after the last layer."""
+    for side in ("encoder", "decoder"):
+        if (
+            options.get(f"{side}_normalize_before")
+            and f"{side}.final_norm.weight" not in parameters
+        ):
+            raise UserError(
+                f"{where} has norms before the sub-layers of its {side} and none after its last "
+                "layer, as early versions of fairseq made them: it cannot be packed"
             )
 
 

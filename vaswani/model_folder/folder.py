@@ -31,12 +31,12 @@ from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.model_folder.search_options import TranslationOptions
-from vaswani_transformer.sums import read_sums
+from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
     from torch import Tensor
 
-CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
 
@@ -97,13 +97,17 @@ class ModelFolder:
     @property
     def search_options(self) -> TranslationOptions:
         """How to search; UserError if the section ``generation`` is of another version."""
-        table = dict(self.config["generation"])
-        if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
-            raise UserError(
-                f"{self.path}: generation.no_repeat_ngram_size is not supported: pack the model "
-                "again without it"
-            )
-        return read_section(TranslationOptions, table, f"{self.path}: generation")
+        generation = self.config["generation"]
+        return read_section(TranslationOptions, generation, f"{self.path}: generation")
+
+    @property
+    def usual_length(self) -> int | None:
+        """The subwords of a source line that 99 % of the training lines do not exceed.
+
+        None in folders of earlier versions, and where pack had no training text.
+        """
+        length: int | None = self.config.get("source_lengths", {}).get("99")
+        return length
 
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
@@ -144,11 +148,10 @@ def read_folder(path: Path) -> ModelFolder:
 def check_files(path: Path, names: Iterable[str], sums: dict[str, str], remedy: str) -> None:
     """Raises UserError for a file whose hash differs from ``sums``."""
     for name in names:
-        if sums.get(name) != sha256_of(path / name):
-            raise UserError(
-                f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
-                f"the folder again, or {remedy}"
-            )
+        try:
+            check_file(path / name, sums.get(name), remedy)
+        except ValueError as error:
+            raise UserError(str(error)) from None
 
 
 def read_config(path: Path) -> Table:

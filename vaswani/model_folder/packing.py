@@ -41,10 +41,10 @@ from vaswani.model_folder.packed_model import (
     model_config,
     task_for,
 )
+from vaswani.model_folder.packed_scores import packed_scores
 from vaswani.model_folder.search_options import BEAM_OPTIONS
+from vaswani.model_folder.text_lengths import text_lengths
 
-#: what is kept from a score report
-SCORES = ("bleu", "bleu_tokenised", "chrf")
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
@@ -86,13 +86,15 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Packable
         check(architecture, variant, parameters, dictionaries, langs, state)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from None
+    generation = decoding(run, sections)
     config = {
         **PACKED.header,
-        "scores": scores(run, checkpoint),
+        "scores": packed_scores(run, checkpoint, generation),
         **({"variant": variant} if variant else {}),
         "architecture": architecture,
         "text": asdict(text),
-        "generation": decoding(run, sections),
+        "source_lengths": text_lengths(data, langs),
+        "generation": generation,
         "origin": origin(state, sections, checkpoint, data),
     }
     return Packable(checkpoint, config, parameters, codes, dictionaries)
@@ -225,36 +227,6 @@ def origin(state: Table, sections: Table, checkpoint: Path, data: Path) -> Table
     smoothing = (sections.get("criterion") or sections["model"]).get("label_smoothing")
     facts["label_smoothing"] = smoothing
     return {name: value for name, value in facts.items() if isinstance(value, (str, int, float))}
-
-
-def scores(run: Path, checkpoint: Path) -> Table:
-    """The scores that ``vaswani score`` gave this checkpoint's translations, by test set name."""
-    by_subset: Table = {}
-    digest = sha256_of(checkpoint)
-    for path in sorted((run / "eval").glob("*.score.json")):
-        subset = path.name.removesuffix(".score.json")
-        translated = run / "eval" / f"{subset}.json"
-        how = read_json(translated)
-        report = read_json(path)
-        if "sha256" in how:
-            is_its = how["sha256"].get(checkpoint.name) == digest and report["translation"] == how
-        else:  # from an earlier version
-            by = Path(str(how.get("checkpoint")))
-            is_older = checkpoint.stat().st_mtime <= path.stat().st_mtime
-            is_its = by.name == checkpoint.name and is_older
-        if not is_its:
-            continue
-        by_subset[subset] = {}
-        for name in SCORES:
-            score = report.get(name)
-            if isinstance(score, dict):
-                by_subset[subset][name] = {
-                    "label": score.get("label"),
-                    "score": score.get("score"),
-                    "signature": score.get("signature"),
-                    "precision": how.get("precision"),
-                }
-    return by_subset
 
 
 # ---- the folder -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """How to search for translations: the options of every verb, of a model folder and of Python."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -19,7 +19,16 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 EXPORT_CPU_BATCH = 1000
 
 #: what is used of an experiment's section ``generation``, and recorded in a model folder
-BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len")
+BEAM_OPTIONS = (
+    "beam",
+    "nbest",
+    "lenpen",
+    "unkpen",
+    "max_len_a",
+    "max_len_b",
+    "min_len",
+    "no_repeat_ngram_size",
+)
 #: types of options → what may be given for them in Python, where it is more: numpy's numbers, too
 ACCEPTED: dict[object, Any] = {int: Integral, float: Real, int | None: Integral | None}
 
@@ -38,6 +47,9 @@ ARGUMENTS: dict[str, Any] = {
         choices=LENGTH_PENALTIES,
     ),
     "temperature": option(metavar="T", help="divide logits by T before the softmax", above=0),
+    "no_repeat_ngram_size": option(
+        metavar="N", help="no N tokens in a row occur twice in a translation; 0: any may", least=0
+    ),
     "print_alignment": option(help="add columns: tokens, and which words attend to which"),
     "replace_unk": option(help="copy the source word where the model outputs <unk>"),
     "max_tokens": option(
@@ -153,3 +165,35 @@ def cli_overrides(arguments: object) -> Table:
 def flag(name: str) -> str:
     """An option as it is given: ``--max-len-a``."""
     return "--" + name.replace("_", "-")
+
+
+# ---- in words ----------------------------------------------------------------------------------
+
+#: the defaults of a search, by name: what a record of earlier versions has besides is not read
+DEFAULTS: Mapping[str, Any] = vars(TranslationOptions())
+
+
+def in_words(options: Mapping[str, Any]) -> str:
+    """Describe a search by its recorded options: ``beam 4, lenpen 0.6``, and what is no default."""
+    search = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    rule = "gnmt " if search["length_penalty"] == "gnmt" else ""
+    parts = [f"beam {search['beam']}", f"lenpen {rule}{search['lenpen']:g}"]
+    for name, default in DEFAULTS.items():
+        if name not in ("beam", "lenpen", "length_penalty") and search[name] != default:
+            parts.append(f"{flag(name)[2:]} {search[name]}")
+    return ", ".join(parts)
+
+
+def differences(options: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Say in words which options of a search differ from another's: ``beam 1, not 4``.
+
+    Args:
+        options: by name; what is missing has its default
+        other: the other search's
+    """
+    parts = []
+    for name, default in DEFAULTS.items():
+        before, after = options.get(name, default), other.get(name, default)
+        if before != after:
+            parts.append(f"{flag(name)[2:]} {before}, not {after}")
+    return ", ".join(parts)

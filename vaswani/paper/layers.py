@@ -17,7 +17,11 @@ Function = Callable[..., Any]
 
 
 class Formula(NamedTuple):
-    """A row of the table as the paper prints it, and the multiplications behind the first entry."""
+    """A row of the table as the paper prints it, and the first entry as a number of n and d.
+
+    An entry is an order, without factors: attention multiplies twice as often, once for the scores
+    and once for the sum of the values.
+    """
 
     complexity: str
     sequential: str
@@ -129,11 +133,12 @@ def convolution(dilated: bool) -> Callable[[int, bool], Function]:
     return make
 
 
-ATTENTION = Formula("O(n² · d)", "O(1)", "O(1)", lambda n, d: 2 * n * n * d)
+ATTENTION = Formula("O(n² · d)", "O(1)", "O(1)", lambda n, d: n * n * d)
 RECURRENT = Formula("O(n · d²)", "O(n)", "O(n)", lambda n, d: n * d * d)
 CONVOLUTION = Formula("O(k · n · d²)", "O(1)", "O(logₖ(n))", lambda n, d: K * n * d * d)
-CONTIGUOUS = CONVOLUTION._replace(path="O(n/k)")
-RESTRICTED = Formula("O(r · n · d)", "O(1)", "O(n/r)", lambda n, d: 2 * R * n * d)
+# the table has one row for convolutions, the dilated; the others are in the text of section 4
+CONTIGUOUS = CONVOLUTION._replace(path="O(n/k), section 4")
+RESTRICTED = Formula("O(r · n · d)", "O(1)", "O(n/r)", lambda n, d: R * n * d)
 
 
 LAYERS = (

@@ -22,3 +22,6 @@ class Options(Hardware):
     row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
     small: bool = option(False, "now an experiment: says which command trains small models")
     dry_run: bool = option(False, "print the plan and commands, run nothing")
+    fairseq: bool = option(
+        False, "with --dry-run: print fairseq's own commands, as in scripts/wmt14, and no plan"
+    )

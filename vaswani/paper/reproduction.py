@@ -9,6 +9,7 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
 from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
+from vaswani.common.options import last_of_each
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import (
@@ -146,7 +147,7 @@ def find_reproduction(options: Options) -> Reproduction:
             f"stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
         )
     place = folder or place
-    changes = [*change, *own]
+    changes = last_of_each([*change, *own])
     run = Path(place if "/" in place else f"runs/{place}")
     config = experiment_config(find_config(name), changes)
     return Reproduction(options, name, run, changes, row, paper, config)
@@ -240,7 +241,7 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
             words.append(f"run={target.run}")
         if gpus < here:
             words.append(f"distributed_training.distributed_world_size={gpus}")
-        return [stage, *words]
+        return [stage, *last_of_each(words)]  # the user's, where they set the batch
     recipe = target.experiment.rpartition("_")[0]
     words = {
         "prepare": [recipe, "--out", str(target.data_bin.parent), "--if-missing"],

@@ -165,8 +165,12 @@ def measure() -> dict[str, Any]:
 
 
 def lines_of(measured: dict[str, Any]) -> list[str]:
-    """The table in Markdown: the paper's columns, each beside what was counted or measured."""
+    """The table in Markdown: the paper's columns, each beside what was counted or measured.
+
+    The paper's columns are today's formulas: a record may be older than a correction of these.
+    """
     rows = measured["rows"]
+    formulas = {layer.name: layer.formula for layer in LAYERS}
     counted_at = rows[0]["multiplications"]
     n, d = LENGTHS[-1], WIDTHS[-1]
     lines = [
@@ -176,16 +180,17 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        paper = row["paper"]
+        paper = formulas[row["layer"]]
         numbers = row["multiplications"]
+        term = paper.multiplications(numbers["n"], numbers["d"])
         cost_there = row["cost"][f"{n}x{d}"]
         columns = [
             row["layer"],
-            paper["complexity"],
-            f"{numbers['formula']:,}, {numbers['counted']:,}",
-            paper["sequential"],
+            paper.complexity,
+            f"{term:,}, {numbers['counted']:,}",
+            paper.sequential,
             " and ".join(str(steps) for steps in row["sequential"].values()),
-            paper["path"],
+            paper.path,
             " and ".join(str(steps) for steps in row["path"].values()),
             f"{1000 * cost_there['seconds']:,.0f} ms, {cost_there['held_bytes'] / 1e6:,.0f} MB",
         ]

@@ -118,6 +118,8 @@ class MemoryUse:
     compiled_loss: bool = False
     #: DDP's buckets: a second gradient of each parameter, in float32
     gradient_buckets: bool = False
+    #: of each layer only its input is kept, and one layer at a time is computed again
+    checkpointed: bool = False
 
 
 def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
@@ -127,7 +129,8 @@ def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
     its products read; a feed-forward block 2 f and 2 d. Both keep a sum and a norm, 2 d in
     float32. If attention is computed as the formula reads, its block has a long sentence's weights,
     hS, in float32 and again in bf16. A decoder layer has two attention blocks. Logits that are kept
-    come with log-probabilities and their gradient, 3 V.
+    come with log-probabilities and their gradient, 3 V. With checkpointed activations each layer
+    keeps its input, d in float32, and all of the rest exists for one layer at a time.
     """
     wide = 4 * 2 * sizes.d
     copies = 4 + (use.product_bytes if use.product_bytes < 4 else 0)
@@ -138,9 +141,13 @@ def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
         attention = use.product_bytes * products + wide + weights
         return blocks * attention + use.product_bytes * (2 * inner + 2 * sizes.d) + wide
 
-    encoder = sizes.encoder_layers * layer(sizes.encoder_heads, sizes.encoder_f, 1)
-    decoder = sizes.decoder_layers * layer(sizes.decoder_heads, sizes.decoder_f, 2)
-    return encoder + decoder + (4 * 3 * sizes.vocabulary if use.logits else 0)
+    encoder = layer(sizes.encoder_heads, sizes.encoder_f, 1)
+    decoder = layer(sizes.decoder_heads, sizes.decoder_f, 2)
+    logits = 4 * 3 * sizes.vocabulary if use.logits else 0
+    if use.checkpointed:
+        inputs = 4 * sizes.d * (sizes.encoder_layers + sizes.decoder_layers)
+        return inputs + max(encoder, decoder) + logits
+    return sizes.encoder_layers * encoder + sizes.decoder_layers * decoder + logits
 
 
 def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:

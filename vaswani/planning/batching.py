@@ -114,6 +114,7 @@ def memory_use(config: DictConfig, gpus: int) -> arithmetic.MemoryUse:
         loss_rows=gpu.product_rows,
         compiled_loss=compiled_loss,
         gradient_buckets=gpus > 1,
+        checkpointed=bool(config.model.get("checkpoint_activations")),
     )
 
 

@@ -9,6 +9,7 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 """
 
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +23,10 @@ from vaswani.experiment.checkpoints import Checkpoint, describe, find_checkpoint
 from vaswani.experiment.fairseq_config import complete
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.model_folder.data_text import DataOptions
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.folder import read_folder
+from vaswani.model_folder.packing import collect_model, write_model
 from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
 
@@ -63,7 +66,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
         UserError: there is no such run, or the data's dictionaries are not the run's.
         CheckpointError: the run's checkpoint cannot be read.
     """
-    trained = finetune_source(run)
+    trained = finetune_source(run, data)
     conditions = replace(first_experiment.conditions_of(name, data, "tiny"), settings=SETTINGS)
     batch, target_tokens = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
@@ -75,13 +78,19 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
     return experiment, [start, *first_experiment.facts(conditions, batch)]
 
 
-def finetune_source(name: str) -> FinetuneSource:
-    """What a run, or a packed model, has learned.
+def finetune_source(name: str, data: Path) -> FinetuneSource:
+    """What a run, a packed model, or a checkpoint has learned.
+
+    Args:
+        name: of the run, the model's folder or the checkpoint's file
+        data: the data-bin to train on, with the dictionaries of a checkpoint
 
     Raises:
-        UserError: there is no such run or model.
+        UserError: there is no such run or model, or the checkpoint cannot be packed.
     """
     path = Path(name)
+    if path.is_file():
+        path = packed_checkpoint(path, data)
     if is_model(path):
         model = read_folder(path)
         if "variant" in model.config:
@@ -90,6 +99,19 @@ def finetune_source(name: str) -> FinetuneSource:
     folder = find_run(name)
     checkpoint = describe(find_checkpoint(str(folder))[0])
     return FinetuneSource(folder, checkpoint, read_yaml(folder / "config.yaml"))
+
+
+def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
+    """Pack a checkpoint, also of fairseq's own transformer, beside it; return the folder.
+
+    Raises:
+        UserError: it cannot be packed, or its dictionaries have other sizes than the data's.
+    """
+    folder = checkpoint.with_name(f"{checkpoint.stem}-model")
+    packable = collect_model(checkpoint, checkpoint.parent, DataOptions(data=str(data)))
+    if write_model(folder, packable):
+        print(f"{folder}: {checkpoint} packed, with the dictionaries of {data}", file=sys.stderr)
+    return folder
 
 
 def batch_for(

@@ -13,6 +13,7 @@ from typing import Any
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
+from vaswani.common.options import last_of_each
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
@@ -70,8 +71,9 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
         f"dataset.max_tokens={batch.max_tokens}",
         f"optimization.update_freq=[{batch.update_freq}]",
     ]
+    words = [*overrides, *changes]
     first = "" if text.folder else f"{shlex.join(['vaswani', 'prepare', experiment])} && "
-    plan["command"] = first + shlex.join(["vaswani", "train", experiment, *overrides, *changes])
+    plan["command"] = first + shlex.join(["vaswani", "train", experiment, *last_of_each(words)])
     return plan
 
 

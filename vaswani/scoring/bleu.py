@@ -18,6 +18,7 @@ from sacremoses import MosesPunctNormalizer
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
+from vaswani_transformer.moses import language_of
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
@@ -60,15 +61,14 @@ def tokenised_metric() -> BLEU:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
-def multi_bleu(label: str, hypotheses: list[str], references: list[str]) -> ScoreRow:
-    """multi-bleu.perl's score for tokens separated by spaces, one reference per sentence."""
+def multi_bleu(label: str, hypotheses: list[str], *references: list[str]) -> ScoreRow:
+    """multi-bleu.perl's score for tokens separated by spaces, by one or more references."""
     metric = tokenised_metric()
-    hypothesis_lines, reference_lines = (
-        [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, references)
+    hypothesis_lines, *reference_lines = (
+        [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, *references)
     )
-    return score_row(
-        label, metric.corpus_score(hypothesis_lines, [reference_lines]), metric.get_signature()
-    )
+    score = metric.corpus_score(hypothesis_lines, reference_lines)
+    return score_row(label, score, metric.get_signature())
 
 
 def split_mark(line: str) -> str:
@@ -179,8 +179,8 @@ def has_spaces(lang: str | None, references: list[str]) -> bool:
 
 
 def base(lang: str | None) -> str:
-    """A language without its variant: ``zh`` of ``zh_CN``."""
-    return re.split("[-_]", (lang or "").lower())[0]
+    """A language without its variant, in two letters: ``zh`` of ``zh_CN`` or ``zho``."""
+    return language_of(lang or "")
 
 
 def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
@@ -199,13 +199,16 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
 
 
 def sacrebleu_rows(
-    hypotheses: list[str], references: list[str], metrics: Table, named: dict[str, str]
+    hypotheses: list[str], references: list[list[str]], metrics: Table, named: dict[str, str]
 ) -> dict[str, ScoreRow]:
-    """Rows from sacreBLEU itself; ``named``: test set and pair, for the signature."""
+    """Rows from sacreBLEU itself, by one or more references of each sentence.
+
+    ``named``: test set and pair, for the signature.
+    """
     labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
     rows = {}
     for key, metric in metrics.items():
-        score = metric.corpus_score(hypotheses, [references])
+        score = metric.corpus_score(hypotheses, references)
         signature = metric.get_signature()
         for name, value in named.items():
             signature.update(name, value)
@@ -213,7 +216,9 @@ def sacrebleu_rows(
     return rows
 
 
-def compare(metrics: Table, this: list[str], other: list[str], references: list[str]) -> Table:
+def compare(
+    metrics: Table, this: list[str], other: list[str], references: list[list[str]]
+) -> Table:
     """Whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
     p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'
@@ -227,11 +232,12 @@ def compare(metrics: Table, this: list[str], other: list[str], references: list[
 
     Args:
         metrics: sacreBLEU's objects, by the keys to use in the result
-        this, other, references: sentences, line by line
+        this, other: sentences, line by line
+        references: the same of each reference
     """
     systems: list[tuple[str, Sequence[str]]] = [("this", this), ("other", other)]
     # 0: the default number of resamples for the intervals
-    test = PairedTest(systems, metrics, [references], test_type="ar", n_ar_confidence=0)
+    test = PairedTest(systems, metrics, references, test_type="ar", n_ar_confidence=0)
     signatures, scores = test()
     rows = {}
     # results come under sacreBLEU's metric names, in the order of ``metrics``

@@ -2,19 +2,21 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from vaswani.common.artifact import is_report, output_file, writing
-from vaswani.common.errors import UserError, listed
-from vaswani.common.files import Table, atomic_write
+from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.find import RUN_CONFIG
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.model_folder.search_options import in_words
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -23,6 +25,7 @@ from vaswani.scoring.score_input import (
     input_of_run,
     looks_tokenised,
 )
+from vaswani_transformer.moses import language_of
 
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
@@ -45,7 +48,7 @@ def report_scores(
     warn(system.main)
     results, left_out = score(system)
     figures = published.published(system.test_set, system.pair, len(system.main.references))
-    lines = table(results)
+    lines = [*table(results), conditions(system)]
     report: Table = {**results, **facts(system), "left_out": left_out}
     if figures:
         assert system.test_set and system.pair, "the figures are looked up by these"
@@ -61,7 +64,7 @@ def report_scores(
     if advice:
         print(advice, file=sys.stderr)
     perfect = system.perfect_score()
-    if perfect and perfect[0] < round_trip.LOW:
+    if perfect and round_trip.is_low(*perfect[:2]):
         print(f"of this data {round_trip.limit(*perfect)}", file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
@@ -79,7 +82,7 @@ def report_parses(system: ScoreInput, path: Path) -> None:
 
 def input_with_references(
     hypotheses: str,
-    references_file: str | None,
+    reference_files: Sequence[str],
     pair: str | None,
     test_set: str | None,
     tokenised: bool,
@@ -89,8 +92,8 @@ def input_with_references(
     Raises:
         UserError: it cannot be scored, or the references are not the test set's.
     """
-    references = Path(references_file) if references_file else None
-    check_files([Path(hypotheses), *([references] if references else [])])
+    references = [*map(Path, reference_files)]
+    check_files([Path(hypotheses), *references])
     system = input_of_files(Path(hypotheses), references, pair, test_set, tokenised)
     sentences = published.SENTENCES.get(test_set or "")
     if sentences and sentences != len(system.main.references):
@@ -116,7 +119,8 @@ def other_input(name: str, system: ScoreInput, subset: str | None) -> ScoreInput
         return input_of_run(name, subset)
     check_files([Path(name)])
     pair = "-".join(system.pair) if system.pair else None
-    return input_of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
+    references = system.main.files[1:]
+    return input_of_files(Path(name), references, pair, None, tokenised=not system.text)
 
 
 def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
@@ -125,7 +129,7 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
     metrics, missing = metrics_of(system)
     left_out = [missing] if missing else []
     metrics.pop("bleu_tokenised", None)  # below, as of all tokens
-    quoted = bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature)
+    quoted = bleu.sacrebleu_rows(main.hypotheses, main.all_references, metrics, system.signature)
     rows = quoted if text else {}
     reason = ""
     if text and not system.spaced:
@@ -136,15 +140,18 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
         left_out.append(f"tokenised BLEU: {reason}")
     elif tokens:
         label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
-        rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
+        rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, *tokens.all_references)
     elif text and pair:
-        moses = moses_tokeniser(pair[1])
-        hypotheses, references = ([*map(moses, s)] for s in (text.hypotheses, text.references))
-        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
-    if not pair or pair[1] == "de":  # no paper splits other compounds
+        moses = moses_tokeniser(language_of(pair[1]))
+        sides = [[*map(moses, side)] for side in (text.hypotheses, *text.all_references)]
+        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", *sides)
+    splits_compounds = not pair or language_of(pair[1]) == "de"  # no paper splits others
+    if splits_compounds and main.further:
+        left_out.append("compound-split BLEU: its script has one reference for each sentence")
+    elif splits_compounds:
         try:
             if text and pair and not reason:
-                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, pair[1]))
+                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, "de"))
             elif tokens and not reason:
                 split = bleu.compound_split_tokens(tokens.hypotheses, tokens.references)
                 rows["compound_split"] = split
@@ -176,6 +183,20 @@ def facts(system: ScoreInput) -> Table:
         "without_output": system.main.without_output(),
         **({"translation": system.translation} if system.translation else {}),
     }
+
+
+def conditions(system: ScoreInput) -> str:
+    """What the scores belong to: how the text was decoded, if known, and its references."""
+    lines = system.main
+    digest = sha256_of(lines.files[1])[:12]
+    parts = [
+        plural(len(lines.references), "sentence"),
+        f"references {lines.files[1]} (SHA-256 {digest})",
+    ]
+    if "options" in system.translation:  # of a run
+        search = in_words(system.translation["options"])
+        parts.insert(0, f"decoded with {search}, in {system.translation.get('precision', 'fp32')}")
+    return "; ".join(parts)
 
 
 def warn(lines: AlignedLines) -> None:
@@ -222,14 +243,14 @@ def compare(system: ScoreInput, other: ScoreInput) -> Table:
         UserError: the other system has different references.
     """
     this, that = system.main, other.main
-    if bool(system.text) != bool(other.text) or this.references != that.references:
+    if bool(system.text) != bool(other.text) or this.all_references != that.all_references:
         raise UserError(
             f"{this.files[1]} and {that.files[1]} differ: two systems can only be compared on "
             "the same references"
         )
     warn(that)
     metrics, _ = metrics_of(system)
-    compared = bleu.compare(metrics, this.hypotheses, that.hypotheses, this.references)
+    compared = bleu.compare(metrics, this.hypotheses, that.hypotheses, this.all_references)
     return {"files": that.fingerprints(), **compared}
 
 

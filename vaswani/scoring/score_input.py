@@ -5,17 +5,19 @@ else (references that are tokens, hypotheses in subwords) is refused.
 """
 
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import sacrebleu
 
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, plural
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import find_run, first_data_bin
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import SENTENCEPIECE, Name
+from vaswani.data.text_recipe import SENTENCEPIECE, Name, composed
 from vaswani.decoding.translations import translations_of
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 from vaswani.scoring.published import BY_NAME
@@ -27,17 +29,32 @@ _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 
 @dataclass(frozen=True)
 class AlignedLines:
-    """Hypotheses and references, line by line, and the files they are from."""
+    """Hypotheses and references, line by line, and the files they are from.
+
+    Attributes:
+        hypotheses: the translations
+        references: what they are compared with
+        files: of the hypotheses, of the references, and of further ones
+        further: more references of the same sentences, if there are several
+    """
 
     hypotheses: list[str]
     references: list[str]
-    files: tuple[Path, Path]
+    files: tuple[Path, ...]
+    further: tuple[list[str], ...] = ()
+
+    @property
+    def all_references(self) -> list[list[str]]:
+        """Each file's references, as sacreBLEU takes them."""
+        return [self.references, *self.further]
 
     def fingerprints(self) -> Table:
-        """The two files and their fingerprints."""
+        """The files and their fingerprints."""
+        names = ["hypotheses", "references"]
+        names += [f"references_{number}" for number in range(2, len(self.files))]
         return {
             name: {"file": str(path), "sha256": sha256_of(path)}
-            for name, path in zip(("hypotheses", "references"), self.files, strict=True)
+            for name, path in zip(names, self.files, strict=True)
         }
 
     def without_output(self) -> list[int]:
@@ -77,14 +94,15 @@ class ScoreInput:
         """Whether the target's words have spaces between them."""
         return has_spaces(self.pair[1] if self.pair else None, self.main.references)
 
-    def perfect_score(self) -> tuple[float, Name] | None:
-        """The BLEU of a run's data restored from its tokens, and what split it, if known."""
+    def perfect_score(self) -> tuple[float | None, float, Name] | None:
+        """Of a run's data restored from its tokens: the share of lines that come back, the BLEU,
+        and what split it, if known."""
         if "data" not in self.translation:
             return None
         recipe = recipe_in(first_data_bin(self.translation["data"]).parent)
         if recipe is None or recipe.restored_bleu is None:
             return None
-        return recipe.restored_bleu, recipe.subword
+        return recipe.restored_lines, recipe.restored_bleu, recipe.subword
 
     @property
     def main(self) -> AlignedLines:
@@ -121,10 +139,13 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     wmt = recipe.archives == "wmt14"
     # which are no words; there is always text beside them
     pieces = recipe.subword == SENTENCEPIECE
+    compose = recipe.unicode == "NFC"
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
-        text=None if recipe.tokenised else read_text(translations, data / "text" / target),
-        tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
+        text=None
+        if recipe.tokenised
+        else read_text(translations, data / "text" / target, compose=compose),
+        tokens=None if pieces else read_aligned(tokens, data / "tok" / target, compose=compose),
         pair=recipe.langs,
         test_set=BY_NAME.get(str(getattr(recipe, subset, ""))) if wmt else None,
         split_hyphens=recipe.split_hyphens,
@@ -153,12 +174,14 @@ def check_translated(data_bin: Path, report: Table, translations: Path, run: str
 
 def input_of_files(
     hypotheses: Path,
-    references: Path | None,
+    references: Sequence[Path],
     pair: str | None,
     test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
     """A file of translations beside its references, which may be one of sacreBLEU's test sets.
+
+    All are brought to Unicode's form NFC: é as letter and accent would be another word.
 
     Raises:
         UserError: a file is missing or cannot be scored, or the test set is unavailable.
@@ -171,16 +194,17 @@ def input_of_files(
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if tokenised:
-        if references is None or test_set:
+        if not references or test_set:
             raise UserError("--tokenised needs --references FILE, which must be tokens too")
-        return ScoreInput(out, tokens=read_aligned(hypotheses, references), pair=langs)
+        tokens = read_aligned(hypotheses, *references, compose=True)
+        return ScoreInput(out, tokens=tokens, pair=langs)
     signature: dict[str, str] = {}
-    if references is None:
+    if not references:
         assert test_set and pair, "one of the two is given"
         instead = "with internet access it downloads it once, to ~/.sacrebleu (or $SACREBLEU)"
-        references = files_of(test_set, pair, f"{instead}; or give --references FILE")[1]
+        references = [files_of(test_set, pair, f"{instead}; or give --references FILE")[1]]
         signature = {"test": test_set, "lang": pair}
-    text = read_text(hypotheses, references)
+    text = read_text(hypotheses, *references, compose=True)
     # not for a run, which detokenises: there a mark is the model's mistake in one sentence
     refuse_split(text.hypotheses, str(hypotheses))
     return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=signature)
@@ -204,43 +228,71 @@ def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
         raise UserError(f"sacreBLEU could not give {name} {pair} ({error}): {instead}") from None
 
 
-def read_text(hypotheses: Path, references: Path) -> AlignedLines:
-    """Two files of untokenised text.
+def read_text(hypotheses: Path, *references: Path, compose: bool = False) -> AlignedLines:
+    """Files of untokenised text, as :func:`read_aligned`.
 
     Raises:
         UserError: they cannot be scored, or the references are tokens.
     """
-    sides = read_aligned(hypotheses, references)
-    if any(map(split_mark, sides.references)) or looks_tokenised(sides.references):
-        raise UserError(
-            f"{references} seems to be tokenised, but scores need untokenised references: give "
-            "the raw file, or tokens on both sides and --tokenised"
-        )
+    sides = read_aligned(hypotheses, *references, compose=compose)
+    for path, lines in zip(references, sides.all_references, strict=True):
+        check_untokenised(path, lines)
     return sides
 
 
-def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
-    """Two files, line by line.
+def check_untokenised(path: Path, references: list[str]) -> None:
+    """Raises UserError for references that are tokens."""
+    if any(map(split_mark, references)) or looks_tokenised(references):
+        raise UserError(
+            f"{path} seems to be tokenised, but scores need untokenised references: give "
+            "the raw file, or tokens on both sides and --tokenised"
+        )
+
+
+def read_aligned(hypotheses: Path, *references: Path, compose: bool = False) -> AlignedLines:
+    """A file of translations and one or more of references, line by line.
+
+    Args:
+        hypotheses: the translations
+        references: one file, or several of the same sentences
+        compose: bring all to Unicode's form NFC, and say so where that changes something
 
     Raises:
         UserError: they have no lines, or not the same number, or BPE was not undone.
     """
-    lines, reference_lines = list(read_lines(hypotheses)), list(read_lines(references))
-    if not lines or len(lines) != len(reference_lines):
-        raise UserError(
-            f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
-            "every reference needs its translation on the same line"
-        )
-    if not any(line.strip() for line in reference_lines):
-        raise UserError(f"{references} has {len(reference_lines):,} lines, and all are blank")
-    for path, side in ((hypotheses, lines), (references, reference_lines)):
+    read = read_composed if compose else read_lines
+    lines = list(read(hypotheses))
+    sides = [list(read(path)) for path in references]
+    for path, reference_lines in zip(references, sides, strict=True):
+        if not lines or len(lines) != len(reference_lines):
+            raise UserError(
+                f"{hypotheses} has {len(lines):,} lines and {path} has {len(reference_lines):,}: "
+                "every reference needs its translation on the same line"
+            )
+        if not any(line.strip() for line in reference_lines):
+            raise UserError(f"{path} has {len(reference_lines):,} lines, and all are blank")
+    for path, side in zip((hypotheses, *references), (lines, *sides), strict=True):
         number = next((number for number, line in enumerate(side, 1) if _BPE_MARK.search(line)), 0)
         if number:
             raise UserError(
                 f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords first "
                 "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
             )
-    return AlignedLines(lines, reference_lines, (hypotheses, references))
+    return AlignedLines(lines, sides[0], (hypotheses, *references), tuple(sides[1:]))
+
+
+def read_composed(path: Path) -> list[str]:
+    """The lines of a file in Unicode's form NFC; says how many were not."""
+    lines = list(read_lines(path))
+    in_nfc = [*map(composed, lines)]
+    changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))
+    if changed:
+        print(
+            f"{path}: {plural(changed, 'line')} with accents apart from their letters, scored in "
+            "Unicode's form NFC",
+            file=sys.stderr,
+        )
+    return in_nfc
 
 
 def looks_tokenised(lines: list[str]) -> bool:

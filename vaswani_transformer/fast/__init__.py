@@ -1,5 +1,5 @@
-"""Quicker forms of some modules. Each subclass computes what its parent computes, within rounding,
-and adds no parameter:
+"""Quicker forms of some modules; nothing here is needed to understand the model. Each subclass
+computes what its parent computes, within rounding, and adds no parameter:
 
     linear.py        FastLinear: products by the library that is quicker on this processor
     dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
@@ -21,12 +21,16 @@ from .attention import FastCrossAttention, FastEncoder, FastSelfAttention
 from .dropout import FastDropout
 from .linear import FastLinear
 
-FAST: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: FastLinear,
-    nn.Dropout: FastDropout,
+FUSED_ATTENTION: dict[type[nn.Module], type[nn.Module]] = {
     SelfAttention: FastSelfAttention,
     CrossAttention: FastCrossAttention,
     Encoder: FastEncoder,
+}
+"""What replaces what, for torch's ``scaled_dot_product_attention`` alone."""
+FAST: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: FastLinear,
+    nn.Dropout: FastDropout,
+    **FUSED_ATTENTION,
 }
 """What replaces what."""
 COMPILED = (nn.Linear, nn.Dropout)
@@ -47,4 +51,14 @@ def use_fast_kernels(model: nn.Module, compiled: Iterable[nn.Module] = ()) -> nn
     for module in model.modules():
         if id(module) not in left:
             module.__class__ = FAST.get(type(module), type(module))
+    return model
+
+
+def use_fused_attention(model: nn.Module) -> nn.Module:
+    """Let the paper's attention be computed by torch's kernels; the model is changed, and returned.
+
+    The public way is ``Transformer(…, attention="sdpa")``.
+    """
+    for module in model.modules():
+        module.__class__ = FUSED_ATTENTION.get(type(module), type(module))
     return model

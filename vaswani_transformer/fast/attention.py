@@ -18,6 +18,7 @@ from ..attention import (
     Weights,
     check_mask,
 )
+from ..embedding import is_traced
 from ..encoder import Encoder
 
 #: whether this torch can choose cuDNN's attention
@@ -164,10 +165,10 @@ class FastCrossAttention(FusedHeads, CrossAttention):
 
         Then k hypotheses of T tokens are computed as one of k·T tokens. Weights are [B, H, k·T, S].
         """
-        if len(query) == len(key):
+        if query.size(0) == key.size(0):
             return super().attend_heads(query, key, value, mask, weights, is_causal)
         rows, heads, length, width = query.shape
-        query = query.view(len(key), -1, heads, length, width).transpose(1, 2).flatten(2, 3)
+        query = query.view(key.size(0), -1, heads, length, width).transpose(1, 2).flatten(2, 3)
         attended = super().attend_heads(query, key, value, mask, weights, is_causal)
         return attended.view(rows, length, -1)
 
@@ -179,10 +180,12 @@ class FastEncoder(Encoder):
         """[B, S] → bool [B, S], or None if a cheap check shows that nothing is padded.
 
         On a GPU the check is left out: the host would wait for the device in every forward pass.
+        A graph that is traced is for other batches, too.
         """
         is_padding = super().find_padding(tokens)
-        nothing = is_padding is not None and tokens.device.type == "cpu" and not is_padding.any()
-        return None if nothing else is_padding
+        if is_padding is None or tokens.device.type != "cpu" or is_traced():
+            return is_padding
+        return is_padding if is_padding.any() else None
 
 
 def shares_keys(decoder: nn.Module) -> bool:

@@ -23,7 +23,8 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     dropped = round(p * LEVELS)
     # whole numbers: at most 0 for the lowest `dropped` levels, at least 1 for the others
     mask = uniform.to(torch.float32).add_(LEVELS // 2 - dropped + 1).clamp_(0, 1)
-    return mask.mul_(1 / (1 - p)).to(like.dtype)
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    return mask.mul_(scale).to(like.dtype)
 
 
 class FastDropout(nn.Dropout):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..embedding import is_traced
 from ..precision import has_bf16_units
 from .processor import choices_for
 
@@ -46,10 +47,11 @@ def in_autocast() -> bool:
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether ``linear`` gives this product to oneDNN."""
+    """Whether ``linear`` gives this product to oneDNN; a graph would be for this size alone."""
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
+        and not is_traced()
         and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
         and choices_for("cpu").fp32_by_onednn
         and not in_autocast()

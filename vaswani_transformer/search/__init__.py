@@ -2,6 +2,7 @@
 
 simple.py         greedy decoding and beam search without a cache, a few lines each
 incremental.py    the same with a cache
+repeats.py        no n tokens in a row twice, if that is asked for
 loop.py           k hypotheses of each sentence grow by one token per step
 scoring_rules.py  how a hypothesis is scored, when it is finished, and when the search stops
 history.py        what each step considered and chose, and the hypotheses read from that

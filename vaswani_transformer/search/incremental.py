@@ -13,14 +13,18 @@ from ..encoder import Memory
 from ..fast.attention import shares_keys
 from ..loss import accumulation_dtype
 from ..search_options import SearchOptions
-from ..vocabulary import EOS, PAD, UNK
+from ..vocabulary import FAIRSEQ_IDS, SpecialIds
 from .history import Hypotheses
 from .loop import search_loop
+from .repeats import WithoutRepeats
 from .scoring_rules import FairseqRule, GnmtRule, Rule
 
 
 def rule_and_limit(
-    options: SearchOptions, source: Tensor, max_len: int = 10**6
+    options: SearchOptions,
+    source: Tensor,
+    max_len: int = 10**6,
+    ids: SpecialIds = FAIRSEQ_IDS,
 ) -> tuple[Rule, int]:
     """The rule for a batch [N, S], and its greatest length in tokens.
 
@@ -28,6 +32,7 @@ def rule_and_limit(
         options: of the search
         source: the batch
         max_len: the greatest length that the model can give
+        ids: of padding
 
     Raises:
         ValueError: the greatest length allowed is below the least length required.
@@ -43,7 +48,7 @@ def rule_and_limit(
         )
     if options.length_penalty == "fairseq":
         return FairseqRule(options.lenpen, len(source), options.beam, source.device), limit
-    lengths = source.ne(PAD).sum(1)
+    lengths = source.ne(ids.pad).sum(1)
     limits = (lengths.double() * options.max_len_a + options.max_len_b).floor()
     limits = limits.clamp(min=options.min_len + 1, max=limit)
     return GnmtRule(options.lenpen, limits, min(options.nbest, options.beam)), limit
@@ -59,13 +64,17 @@ class IncrementalModel:
         decoder: the model's
         memory: of the batch
         limit: the greatest length in tokens
+        ids: of the special types
     """
 
-    def __init__(self, options: SearchOptions, decoder: Any, memory: Memory, limit: int) -> None:
+    def __init__(
+        self, options: SearchOptions, decoder: Any, memory: Memory, limit: int, ids: SpecialIds
+    ) -> None:
         self.options = options
         self.decoder = decoder
         self.memory = memory
         self.limit = limit
+        self.ids = ids
         self.cache = DecoderCache(len(decoder.layers))
         #: whether the k hypotheses of a sentence use one copy of its keys and values
         self.shared = shares_keys(decoder)
@@ -73,17 +82,18 @@ class IncrementalModel:
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
         """Of token number ``length``, after the tokens [R]: [R, V]; -inf where it is forbidden."""
         options = self.options
+        ids = self.ids
         logits = self.decoder.step(tokens, self.memory, self.cache)
         if options.temperature != 1:
             logits = logits / options.temperature
         log_probs = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
-        log_probs[:, PAD] = float("-inf")
-        log_probs[:, UNK] -= options.unkpen
+        log_probs[:, ids.pad] = float("-inf")
+        log_probs[:, ids.unk] -= options.unkpen
         if length <= options.min_len:
-            log_probs[:, EOS] = float("-inf")
+            log_probs[:, ids.eos] = float("-inf")
         if length == self.limit and options.length_penalty == "fairseq":  # only an end
-            ends = log_probs[:, EOS].clone()
-            log_probs.fill_(float("-inf"))[:, EOS] = ends
+            ends = log_probs[:, ids.eos].clone()
+            log_probs.fill_(float("-inf"))[:, ids.eos] = ends
         return log_probs
 
     def reorder(self, rows: Tensor) -> None:
@@ -105,17 +115,25 @@ class IncrementalModel:
 
 @torch.no_grad()
 def search(
-    decoder: Any, memory: Memory, source: Tensor, options: SearchOptions, max_len: int = 10**6
+    decoder: Any,
+    memory: Memory,
+    source: Tensor,
+    options: SearchOptions,
+    max_len: int = 10**6,
+    ids: SpecialIds = FAIRSEQ_IDS,
 ) -> Hypotheses:
     """The ``beam`` best hypotheses of each sentence of a batch [N, S], best first.
 
     Raises:
+        ValueError: the options cannot work.
         FloatingPointError: the model's output is not a number.
     """
     options.check()
-    rule, limit = rule_and_limit(options, source, max_len)
-    model = IncrementalModel(options, decoder, memory, limit)
-    history = search_loop(model, rule, len(source), options.beam, EOS, limit, source.device)
+    rule, limit = rule_and_limit(options, source, max_len, ids)
+    model: Any = IncrementalModel(options, decoder, memory, limit, ids)
+    if options.no_repeat_ngram_size:
+        model = WithoutRepeats(model, options.no_repeat_ngram_size, ids.eos)
+    history = search_loop(model, rule, len(source), options.beam, ids.eos, limit, source.device)
     hypotheses = history.hypotheses(rule.penalty, options.beam)
     if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):
         raise FloatingPointError(
@@ -127,7 +145,12 @@ def search(
 
 @torch.no_grad()
 def beam_search(
-    model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
+    model: nn.Module,
+    source: Tensor,
+    beam: int = 4,
+    alpha: float = 0.6,
+    extra: int = 50,
+    ids: SpecialIds = FAIRSEQ_IDS,
 ) -> list[list[int]]:
     """The best translation of each sentence, as section 6.1 searches for it.
 
@@ -137,18 +160,19 @@ def beam_search(
         beam: k
         alpha: of the length penalty ((5 + length) / 6)^alpha
         extra: the greatest length is the source's plus this
+        ids: of padding and of the end of a sentence
 
     Returns:
         The ids of each translation, its end included; of a row of padding, the end alone.
     """
     lengths = {"max_len_a": 1, "max_len_b": extra, "min_len": 0}
     options = SearchOptions(beam=beam, lenpen=alpha, length_penalty="gnmt", **lengths)
-    translations = [[EOS] for _ in source]
-    rows = source.ne(PAD).any(dim=1).nonzero()[:, 0]  # those with a sentence
+    translations = [[ids.eos] for _ in source]
+    rows = source.ne(ids.pad).any(dim=1).nonzero()[:, 0]  # those with a sentence
     if not len(rows):
         return translations
     source = source[rows]
-    hypotheses = search(model.decoder, model.encoder(source), source, options)
+    hypotheses = search(model.decoder, model.encoder(source), source, options, ids=ids)
     for n in reversed(range(len(hypotheses.sentences))):  # of each sentence the best comes first
         row = int(rows[hypotheses.sentences[n]])
         translations[row] = hypotheses.tokens[n].tolist()

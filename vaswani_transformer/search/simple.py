@@ -9,35 +9,43 @@ Shape letters: B sentences, S source, k beam, T tokens so far, V vocabulary.
 import torch
 from torch import Tensor, nn
 
-from ..vocabulary import EOS, PAD
+from ..vocabulary import FAIRSEQ_IDS, SpecialIds
 
 
 @torch.no_grad()
-def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> list[list[int]]:
+def greedy_decode(
+    model: nn.Module, source: Tensor, max_len: int = 200, ids: SpecialIds = FAIRSEQ_IDS
+) -> list[list[int]]:
     """The likeliest next token, again and again: [B, S] → ids of each sentence, its end included.
 
     Args:
         model: a trained Transformer, in evaluation mode
         source: ids, padded on either side
         max_len: the greatest length in tokens
+        ids: of padding and of the end of a sentence
     """
-    target = source.new_full((len(source), 1), EOS)
-    is_empty = source.eq(PAD).all(dim=1)  # [B], rows without a sentence: they end at once
-    source = source.masked_fill(is_empty[:, None], EOS)  # attention over nothing would be NaN
+    target = source.new_full((len(source), 1), ids.eos)
+    is_empty = source.eq(ids.pad).all(dim=1)  # [B], rows without a sentence: they end at once
+    source = source.masked_fill(is_empty[:, None], ids.eos)  # attention over nothing would be NaN
     for _ in range(max_len):
         logits = model(source, target)[:, -1]  # [B, V]
-        logits[:, PAD] = float("-inf")
-        tokens = logits.argmax(-1).masked_fill(is_empty, EOS)
+        logits[:, ids.pad] = float("-inf")
+        tokens = logits.argmax(-1).masked_fill(is_empty, ids.eos)
         target = torch.cat([target, tokens[:, None]], dim=1)  # [B, 1 + T]
-        if target[:, 1:].eq(EOS).any(1).all():
+        if target[:, 1:].eq(ids.eos).any(1).all():
             break
     rows = target[:, 1:].tolist()
-    return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+    return [row[: row.index(ids.eos) + 1] if ids.eos in row else row for row in rows]
 
 
 @torch.no_grad()
 def simple_beam_search(
-    model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
+    model: nn.Module,
+    source: Tensor,
+    beam: int = 4,
+    alpha: float = 0.6,
+    extra: int = 50,
+    ids: SpecialIds = FAIRSEQ_IDS,
 ) -> list[int]:
     """The best of k hypotheses by log P / ((5 + length) / 6)^alpha, as in the paper.
 
@@ -47,22 +55,23 @@ def simple_beam_search(
         beam: k
         alpha: of the length penalty
         extra: the greatest length is the source's plus this
+        ids: of padding and of the end of a sentence
     """
     limit = source.size(1) + extra
-    rows, scores = source.new_full((1, 1), EOS), torch.zeros(1, device=source.device)
+    rows, scores = source.new_full((1, 1), ids.eos), torch.zeros(1, device=source.device)
     best, best_score = rows[0], float("-inf")
     for length in range(1, limit + 1):
         log_probs = torch.log_softmax(model(source.expand(len(rows), -1), rows)[:, -1], dim=-1)
-        log_probs[:, PAD] = float("-inf")
+        log_probs[:, ids.pad] = float("-inf")
         totals = (scores[:, None] + log_probs).flatten()  # [k·V]
-        scores, places = totals.topk(2 * beam)  # k at most of these are ends, so k can go on
+        scores, places = totals.topk(2 * beam)  # at most k of these 2k are ends: k can go on
         parents, tokens = places // log_probs.size(1), places % log_probs.size(1)
         rows = torch.cat([rows[parents], tokens[:, None]], dim=1)  # [2k, 1 + length]
-        ended = tokens.eq(EOS)
+        ended = tokens.eq(ids.eos)
         for row, score in zip(rows[ended], scores[ended] / ((5 + length) / 6) ** alpha):  # noqa: B905
             if score > best_score:
                 best, best_score = row, float(score)
         rows, scores = rows[~ended][:beam], scores[~ended][:beam]
         if best_score > scores[0] / ((5 + limit) / 6) ** alpha:
-            break  # no live hypothesis can still become better
+            break  # log P only falls, and its divisor is greatest at the limit
     return (rows[0] if best_score == float("-inf") else best)[1:].tolist()

@@ -87,10 +87,10 @@ class RecurrentEncoder(FairseqEncoder):
         self.dropout = nn.Dropout(cfg.dropout)
         self.cells = cells_of(cfg, cfg.hidden_size // 2, both=True)
 
-    def forward(self, src_tokens: Tensor, src_lengths: Any = None, **unused: Any) -> dict[str, Any]:
+    def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """[B, S], padded on either side →
 
-        - ``encoder_out``: one tensor, the top layer's outputs [B, S, H]
+        - ``memory``: one tensor, the top layer's outputs [B, S, H]
         - ``encoder_padding_mask``: one tensor, true at pads [B, S]
         - ``states``: the last states of all layers [N, B, H] (LSTM: hidden and cell states)
         """
@@ -105,14 +105,14 @@ class RecurrentEncoder(FairseqEncoder):
         x = x.gather(1, behind.argsort(dim=1)[:, :, None].expand_as(x))
         last = states if isinstance(states, tuple) else (states,)
         return {
-            "encoder_out": [self.dropout(x)],
+            "memory": [self.dropout(x)],
             "encoder_padding_mask": [pads],
             "states": [both_directions(state) for state in last],
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Put the sentences in ``new_order`` [B'], as fairseq's beam search asks."""
-        dims = {"encoder_out": 0, "encoder_padding_mask": 0, "states": 1}
+        dims = {"memory": 0, "encoder_padding_mask": 0, "states": 1}
         return {
             name: [tensor.index_select(dim, new_order) for tensor in encoder_out[name]]
             for name, dim in dims.items()
@@ -172,7 +172,6 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Tensor]],
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
-        **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """[B, T] → logits [B, T, V] (or features [B, T, embed_dim]), and ``attn`` [B, T, S].
 
@@ -201,7 +200,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             incremental_state[STATE] = states if isinstance(states, tuple) else (states,)
         weights = None
         if self.attention is not None:
-            memory, pads = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+            memory, pads = encoder_out["memory"][0], encoder_out["encoder_padding_mask"][0]
             context, weights = self.attention(x, memory, pads)
             x = torch.cat([x, context], dim=-1)
         return self.dropout(torch.tanh(self.combine(x))), weights

@@ -1,0 +1,221 @@
+"""README, docs/results.md, experiments/README.md: each interval and verdict is the records'.
+
+A claim is a piece of a document, with ``{}`` where a difference and its interval stand,
+``{value}`` for the difference alone, or ``{p}``. What it says of the difference, the row minus the
+reference, is ``more``, ``less`` or ``not shown``. An interval that no claim accounts for is an
+error.
+"""
+
+import re
+import runpy
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from experiments.intervals import Difference, differences
+from experiments.neighbours.experiment import values_of as neighbours_values
+from experiments.system_tables import OVER_BOTH, minus_first, values_of
+from tests.files import needs_records
+
+pytestmark = needs_records
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = runpy.run_path(str(ROOT / "scripts" / "results.py"))["record"]
+README, RESULTS, EXPERIMENTS = "README.md", "docs/results.md", "experiments/README.md"
+INTERVAL = re.compile(r"\d+(?:\.\d+)? ± \d+(?:\.\d+)?")
+BLOCK = re.compile(r"<!-- results:(.*?) -->.*?<!-- /results:\1 -->", re.DOTALL)
+
+FAIRSEQ, LSTM, RELATIVE = (
+    "fairseq's Transformer",
+    "LSTM, additive attention",
+    "ours, relative positions",
+)
+BOTH, SWIGLU, WIDE = "all that pay", "SwiGLU", "fconv, wide"
+TABLE3 = "table 3, Multi30k"
+
+
+class Claim(NamedTuple):
+    """A piece of a document, and the difference that it states: of a row from the reference."""
+
+    document: str
+    text: str
+    record: str
+    key: str
+    row: str
+    verdict: str
+    decimals: int = 1
+
+
+CLAIMS = [
+    # README.md
+    Claim(README, "is shown: −{} BLEU on Multi30k", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(README, "LSTM with attention leads by {} BLEU", "demo", "bleu", LSTM, "more"),
+    Claim(README, "convolution by {} (three seeds)", "demo", "bleu", "fconv", "more"),
+    Claim(README, "in chrF ours leads the LSTM by {}", "everyday", "chrf", LSTM, "less"),
+    Claim(README, "narrow convolution by {}.", "everyday", "chrf", "fconv", "less"),
+    Claim(README, "add {} BLEU on everyday sentences", "everyday", "bleu", RELATIVE, "more"),
+    Claim(README, "with SwiGLU {} (", "since 2017", "bleu", BOTH, "more"),
+    Claim(README, "one state alone, by {} BLEU", "demo", "bleu", "GRU without attention", "less"),
+    # docs/results.md, the summary
+    Claim(RESULTS, "is shown, −{} BLEU [at", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(RESULTS, "attention is ahead by {} BLEU", "demo", "bleu", LSTM, "more"),
+    Claim(RESULTS, "and convolution by {}. On", "demo", "bleu", "fconv", "more"),
+    Claim(RESULTS, "one layer of three costs {} BLEU", TABLE3, "bleu", "C-n1", "less"),
+    Claim(RESULTS, "A d_k of 4, not 16, costs {},", TABLE3, "bleu", "B-dk4", "not shown"),
+    Claim(RESULTS, "relative positions gain {} BLEU", "everyday", "bleu", RELATIVE, "more"),
+    Claim(RESULTS, "they gain [{}](", "since 2017", "bleu", BOTH, "more"),
+    Claim(
+        RESULTS, "is ahead by {} BLEU on phrases.", "demo", "bleu", "GRU without attention", "less"
+    ),
+    # its sections
+    Claim(RESULTS, "ahead of ours by {value} BLEU", "demo", "bleu", LSTM, "more"),
+    Claim(RESULTS, "and convolution by {value} (three", "demo", "bleu", "fconv", "more"),
+    Claim(RESULTS, "one recipe: −{} BLEU for", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(RESULTS, "positions add {} BLEU to our", "everyday", "bleu", RELATIVE, "more"),
+    Claim(RESULTS, "Ours is {} BLEU ahead of `fconv`", "everyday", "bleu", "fconv", "not shown"),
+    Claim(RESULTS, "that is not shown ({p})", "everyday", "bleu", "fconv", "not shown"),
+    Claim(RESULTS, "from the wide `fconv` ({})", "everyday", "bleu", WIDE, "not shown"),
+    Claim(RESULTS, "or from the LSTM ({})", "everyday", "bleu", LSTM, "not shown"),
+    Claim(RESULTS, "shown ahead of the LSTM, by {},", "everyday", "chrf", LSTM, "less"),
+    Claim(RESULTS, "and of `fconv`, by {};", "everyday", "chrf", "fconv", "less"),
+    Claim(RESULTS, "`fconv` it is not ({})", "everyday", "chrf", WIDE, "not shown"),
+    Claim(RESULTS, "leads `fconv` by {} bits", "everyday", "bits", "fconv", "more", decimals=3),
+    Claim(RESULTS, "behind by {} BLEU, not shown", "everyday", "bleu", FAIRSEQ, "not shown"),
+    Claim(RESULTS, "together, add {value} BLEU", "since 2017", "bleu", BOTH, "more"),
+    Claim(RESULTS, "positions add {} BLEU and", "since 2017", "bleu", RELATIVE, "more", decimals=2),
+    Claim(RESULTS, "SwiGLU {}, all at", "since 2017", "bleu", SWIGLU, "more", decimals=2),
+    Claim(RESULTS, "costs {value} BLEU after", "since 2017", "bleu", "BPE-dropout 0.1", "less"),
+    Claim(RESULTS, "SwiGLU gains {} bits,", "since 2017", "bits", SWIGLU, "less", decimals=3),
+    Claim(
+        *(RESULTS, "the loss falls by {} bits", "since 2017", "bits", "no label smoothing", "less"),
+        decimals=3,
+    ),
+    Claim(RESULTS, "three costs {} BLEU, as in the paper", TABLE3, "bleu", "C-n1", "less"),
+    Claim(RESULTS, "a d_k of 4 costs {} BLEU;", TABLE3, "bleu", "B-dk4", "not shown"),
+    Claim(RESULTS, "one head differs by {},", TABLE3, "bleu", "A-h1", "not shown"),
+    Claim(RESULTS, "no dropout by {}.", TABLE3, "bleu", "D-drop0", "not shown"),
+    # experiments/README.md
+    Claim(EXPERIMENTS, "ours by {} BLEU | 14", "captions", "bleu", "fairseq's fconv", "not shown"),
+    Claim(EXPERIMENTS, "attention is ahead by {} BLEU", "demo", "bleu", LSTM, "more"),
+    Claim(EXPERIMENTS, "BLEU, convolution by {} |", "demo", "bleu", "fconv", "more"),
+    Claim(EXPERIMENTS, "positions add {} to ours", "everyday", "bleu", RELATIVE, "more"),
+    Claim(EXPERIMENTS, "is shown, −{} BLEU", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(EXPERIMENTS, "depth, by {} BLEU", TABLE3, "bleu", "C-n1", "less"),
+    Claim(EXPERIMENTS, "together {} BLEU;", "since 2017", "bleu", BOTH, "more"),
+    Claim(EXPERIMENTS, "costs {}; two", "since 2017", "bleu", "BPE-dropout 0.1", "less"),
+]
+NOT_SHOWN = [
+    # (record, figure, rows of which a document says that no difference is shown)
+    ("captions", "bleu", [FAIRSEQ, LSTM, "fairseq's fconv"]),
+    ("everyday", "bleu", [FAIRSEQ, LSTM, "fconv", WIDE]),
+    ("since 2017", "bleu", ["RMSNorm", "no biases", "no label smoothing"]),
+    ("since 2017", "bits", ["RMSNorm", "no biases", "pre-norm", "rotary positions"]),
+]
+
+
+def words(document: str) -> str:
+    """What is written by hand in a document, on one line."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return " ".join(BLOCK.sub("", text).split())
+
+
+def difference_of(record: str, key: str, row: str) -> Difference:
+    return minus_first(RECORD(record), key)[row]
+
+
+def verdict(difference: Difference) -> str:
+    if not difference.shown:
+        return "not shown"
+    return "more" if difference.value > 0 else "less"
+
+
+def filled(claim: Claim) -> str:
+    """A claim's text with the figures of the record."""
+    difference = difference_of(claim.record, claim.key, claim.row)
+    assert difference.width is not None and difference.p is not None
+    value = f"{abs(difference.value):.{claim.decimals}f}"
+    interval = f"{value} ± {difference.width:.{claim.decimals}f}"
+    p = f"p {difference.p:.2g}"
+    return claim.text.replace("{}", interval).replace("{value}", value).replace("{p}", p)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.document}: {claim.text}")
+def test_a_documents_interval_and_verdict_are_the_records(claim: Claim) -> None:
+    assert filled(claim) in words(claim.document)
+    assert verdict(difference_of(claim.record, claim.key, claim.row)) == claim.verdict
+
+
+@pytest.mark.parametrize("document", [README, RESULTS, EXPERIMENTS])
+def test_every_interval_of_a_document_is_claimed(document: str) -> None:
+    """As often as it occurs."""
+    claimed = Counter()
+    for claim in CLAIMS:
+        if claim.document == document:
+            claimed.update(INTERVAL.findall(filled(claim)))
+    assert Counter(INTERVAL.findall(words(document))) == claimed
+
+
+@pytest.mark.parametrize(("record", "key", "rows"), NOT_SHOWN)
+def test_what_the_documents_call_not_shown_is_not(record: str, key: str, rows: list[str]) -> None:
+    for row in rows:
+        assert not difference_of(record, key, row).shown, row
+
+
+def test_differences_in_bleu_that_are_shown_are_so_over_sentences_too() -> None:
+    """Where translations are kept: the summary says so."""
+    assert "each difference in BLEU that is shown leaves out zero by that, too" in words(RESULTS)
+    compared = 0
+    for record in ("everyday", "since 2017", "since 2017, on a CPU"):
+        whole = RECORD(record)
+        for row, difference in minus_first(whole, "bleu").items():
+            if difference.shown:
+                assert abs(difference.value) > whole["rows"][row][OVER_BOTH], row
+                compared += 1
+    assert compared >= 5
+
+
+def test_means_in_the_text_are_the_records() -> None:
+    """Those of the rate of 0.008, on which the verdict of the later changes depends."""
+    text = words(RESULTS)
+    figures = {}
+    for name, record, row in (
+        ("relative", "everyday", "ours, relative positions, own rate"),
+        ("rotary", "since 2017", "rotary positions"),
+    ):
+        whole = RECORD(record)
+        assert whole["rows"][row]["rate"] == 0.008
+        bleu = values_of(whole, "bleu")[row].values()
+        bits = values_of(whole, "bits")[row].values()
+        figures[name] = (f"{sum(bleu) / 3:.2f}", f"{sum(bits) / 3:.3f}")
+    relative, rotary = figures["relative"], figures["rotary"]
+    assert f"with {relative[0]} BLEU and {relative[1]} bits they equal rotary positions" in text
+    assert f"with {rotary[0]} and {rotary[1]}" in text
+    gain = difference_of("everyday", "bleu", "ours, relative positions, own rate")
+    assert f"gain {gain.value:.1f} BLEU and no more" in text and not gain.shown
+
+
+def test_equal_neighbours_are_fewer_with_relative_positions() -> None:
+    """In sentences, of 30; the difference is shown."""
+    wrong = neighbours_values(RECORD("neighbours"), "wrong_equal")
+    ours, relative = (sum(wrong[row].values()) / 3 for row in ("ours", "relative in both"))
+    assert f"our model gets {ours:.0f} wrong, and with relative positions {relative:.0f}" in words(
+        RESULTS
+    )
+    assert verdict(differences(wrong, "ours")["relative in both"]) == "less"
+
+
+def test_the_text_names_the_minutes_of_the_records() -> None:
+    """SwiGLU and relative positions, in each record that has measured them."""
+    text = words(RESULTS)
+    ratios: dict[str, list[float]] = {RELATIVE: [], SWIGLU: []}
+    for record in ("since 2017", "since 2017, on a CPU", "everyday"):
+        rows = RECORD(record)["rows"]
+        ours = rows["ours"]["runs"][0]["processor_seconds"]
+        for row in ratios.keys() & rows.keys():
+            more = rows[row]["runs"][0]["processor_seconds"] / ours - 1
+            ratios[row].append(100 * more)
+    relative = [f"{percent:.0f}" for percent in ratios[RELATIVE]]
+    assert f"cost {relative[0]}, {relative[1]} and {relative[2]} % more than ours" in text
+    less, more = ratios[SWIGLU]
+    assert f"SwiGLU {more:.0f} % more in one and {-less:.0f} % less in another" in text

@@ -1,0 +1,49 @@
+"""``--checkpoint-activations``: a layer's activations are computed again in the backward pass.
+
+In training only a layer's input is kept; torch.utils.checkpoint runs the layer a second time, with
+the same dropout, when its gradient is computed. Memory falls, time grows by about a forward pass.
+"""
+
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from vaswani_transformer.layers import DecoderLayer, EncoderLayer
+
+
+class CheckpointedLayer(nn.Module):
+    """For a subclass of a layer: checkpointed in training, as it is otherwise."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the layer's."""
+        weights = [value for value in (*args, *kwargs.values()) if isinstance(value, list)]
+        if not self.training or weights:  # a second pass would append the attention weights twice
+            return super().forward(*args, **kwargs)
+        return checkpoint(super().forward, *args, use_reentrant=False, **kwargs)
+
+
+class CheckpointedEncoderLayer(CheckpointedLayer, EncoderLayer):
+    """The encoder's."""
+
+
+class CheckpointedDecoderLayer(CheckpointedLayer, DecoderLayer):
+    """The decoder's."""
+
+
+def checkpoint_layers(model: nn.Module) -> None:
+    """Let every layer keep its input alone, a variant's too.
+
+    A variant's layer of a class of its own gets a class made of it.
+    """
+    for module in model.modules():
+        if isinstance(module, (EncoderLayer, DecoderLayer)):
+            module.__class__ = checkpointed(type(module))
+
+
+def checkpointed(layer: type[nn.Module]) -> type[nn.Module]:
+    """Return the class of a layer with its activations checkpointed."""
+    ours = {EncoderLayer: CheckpointedEncoderLayer, DecoderLayer: CheckpointedDecoderLayer}
+    if layer in ours:
+        return ours[layer]
+    return type(f"Checkpointed{layer.__name__}", (CheckpointedLayer, layer), {})

@@ -1,0 +1,95 @@
+"""The scores that a model folder has: of its own parameters, decoded as it is packed to decode.
+
+A score belongs to its decoding options, its sentences and its references, and is kept with them.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from vaswani.common.files import Table, read_json, sha256_of
+from vaswani.model_folder.search_options import differences, in_words
+
+#: what is kept from a score report
+SCORES = ("bleu", "bleu_tokenised", "chrf")
+
+
+def packed_scores(run: Path, checkpoint: Path, generation: Mapping[str, object]) -> Table:
+    """Return the scores of a checkpoint's translations that ``vaswani score`` left, by subset.
+
+    Those of other weights, options, translations or references are left out, which is said on
+    stderr.
+
+    Args:
+        run: the folder of the run
+        checkpoint: what is packed
+        generation: how the packed model decodes
+    """
+    scores: Table = {}
+    digest = sha256_of(checkpoint)
+    for path in sorted((run / "eval").glob("*.score.json")):
+        subset = path.name.removesuffix(".score.json")
+        translation = read_json(run / "eval" / f"{subset}.json")
+        if not translation:  # of a file, which 'vaswani generate' did not make
+            continue
+        report = read_json(path)
+        reason = why_left_out(report, translation, generation)
+        if translation.get("sha256", {}).get(checkpoint.name) != digest:
+            reason = f"they are not those of {checkpoint}"
+        if reason:
+            option = "" if subset == "test" else f" --subset {subset}"
+            name = shlex.quote(str(run))
+            print(
+                f"the scores of '{subset}' are not packed: {reason}; to have them, run 'vaswani "
+                f"generate {name}{option}', 'vaswani score {name}{option}' and pack again",
+                file=sys.stderr,
+            )
+        else:
+            scores[subset] = rows_of(report, translation)
+    return scores
+
+
+def why_left_out(report: Table, translation: Table, generation: Mapping[str, object]) -> str:
+    """Say why a report's scores are not the packed model's; empty if they may be.
+
+    Args:
+        report: of 'vaswani score'
+        translation: the record of 'vaswani generate'
+        generation: how the packed model decodes
+    """
+    if not {"sha256", "options"} <= set(translation) or "files" not in report:
+        return "an earlier version made them, which did not record all that they depend on"
+    if report.get("translation") != translation:
+        return "the text was translated again since"
+    different = differences(translation["options"], generation)
+    if different:
+        return f"they were decoded with {different} as in the packed model"
+    for side in report["files"].values():
+        references = side["references"]
+        path = Path(references["file"])
+        if path.is_file() and sha256_of(path) != references["sha256"]:
+            return f"{path} has changed since"
+    return ""
+
+
+def rows_of(report: Table, translation: Table) -> Table:
+    """The rows to keep of a report, each with what its score depends on."""
+    files = report["files"]
+    rows: Table = {}
+    for name in SCORES:
+        score = report.get(name)
+        if not isinstance(score, dict):
+            continue
+        first, second = ("tokens", "text") if name == "bleu_tokenised" else ("text", "tokens")
+        references = files[first if first in files else second]["references"]
+        rows[name] = {
+            "label": score.get("label"),
+            "score": score.get("score"),
+            "signature": score.get("signature"),
+            "precision": translation.get("precision"),
+            "decoding": in_words(translation["options"]),
+            "sentences": report["lines"],
+            "references_sha256": references["sha256"],
+        }
+    return rows

@@ -1,0 +1,179 @@
+"""A result of Tables 2 and 3 in fairseq's own commands: ``reproduce NAME --dry-run --fairseq``.
+
+The commands are those of ``scripts/wmt14``, with the options of the experiment, of the row of Table
+3 and of the command line. A test compares the two.
+"""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from transformer_plugin.config import flag
+from vaswani.common.errors import UserError
+from vaswani.common.files import Table
+from vaswani.common.find import find_config
+from vaswani.experiment.fairseq_config import parse_overrides
+from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.model_folder.search_options import GPU_BATCH
+from vaswani.paper.options import Options
+from vaswani.paper.reproduction import AVERAGED, PARSER, Reproduction, find_reproduction
+from vaswani.planning.arithmetic import PAPER_GPUS
+
+#: section of an experiment → the flag that names its component
+COMPONENTS = {
+    "task": "--task",
+    "model": "--arch",
+    "criterion": "--criterion",
+    "optimizer": "--optimizer",
+    "lr_scheduler": "--lr-scheduler",
+}
+#: what fairseq-train does not read: hydra's own section, and that of decoding
+NOT_FOR_TRAINING = ("hydra", "generation")
+#: fairseq makes a flag without a value of each boolean, except this one
+WITH_VALUE = "update_epoch_batch_itr"
+#: found when the command is run, wherever the package is
+PLUGIN = '--user-dir "$(vaswani plugin-dir)"'
+
+
+def run(options: Options) -> int:
+    """Print the commands of every stage, to be read, edited and run by a shell."""
+    if not options.dry_run:
+        raise UserError("--fairseq prints commands and runs none: give --dry-run too")
+    target = find_reproduction(options)
+    if target.experiment == PARSER:
+        raise UserError("--fairseq is for Tables 2 and 3; Table 4 is without it")
+    on_cpu = bool(target.config.common.cpu)
+    gpus = options.gpus or (1 if on_cpu else PAPER_GPUS)
+    if PAPER_GPUS % gpus:
+        raise UserError(
+            f"--gpus {gpus} does not divide {PAPER_GPUS}, so that no --update-freq keeps the "
+            "paper's batch: give 1, 2, 4 or 8, or leave out --fairseq, which plans another batch"
+        )
+    stages = [preprocess(target), train(target, gpus)]
+    if not target.row:
+        stages.append(average(target))
+    print("\n\n".join([*stages, generate(target), score(target)]))
+    return 0
+
+
+def preprocess(target: Reproduction) -> str:
+    """The command that binarises subwords; what makes these is named before it."""
+    task = target.config.task
+    data = target.data_bin.parent
+    pair = f"{task.source_lang}-{task.target_lang}"
+    recipe = target.experiment.rpartition("_")[0]
+    prefixes = []
+    for split in ("train", "valid", "test"):
+        prefixes.append(f"--{split}pref {quote(data / 'bpe' / split)}")
+    return command(
+        f"# subwords: PAIR={pair} scripts/wmt14/prepare.sh, which ends with this command; or\n"
+        f"# vaswani prepare {recipe} --out {quote(data)}, which needs no fairseq-preprocess\n"
+        "fairseq-preprocess",
+        f"--source-lang {task.source_lang} --target-lang {task.target_lang} --joined-dictionary",
+        " ".join(prefixes),
+        f"--destdir {quote(target.data_bin)}",
+    )
+
+
+def train(target: Reproduction, gpus: int) -> str:
+    """``fairseq-train`` with every value of the experiment that is not fairseq's default."""
+    sections = training_sections(target, gpus)
+    lines = [PLUGIN]
+    for name, options in sections.items():
+        words = flags(name, options)
+        if words:
+            lines.append(shlex.join(words))
+    return command(f"fairseq-train {quote(target.data_bin)}", *lines)
+
+
+def training_sections(target: Reproduction, gpus: int) -> dict[str, Table]:
+    """The experiment's sections, as written and then changed, for a number of GPUs."""
+    table = read_yaml(find_config(target.experiment))
+    for name in NOT_FOR_TRAINING:
+        table.pop(name, None)
+    del table["common"]["user_dir"]
+    table["checkpoint"]["save_dir"] = str(target.run / "checkpoints")
+    table["optimization"]["update_freq"] = [PAPER_GPUS // gpus]
+    table["distributed_training"] = {"distributed_world_size": gpus}
+    changed = OmegaConf.merge(table, parse_overrides(target.changes))
+    sections: dict[str, Table] = OmegaConf.to_container(changed)  # type: ignore[assignment]
+    del sections["task"]["data"]
+    return sections
+
+
+def flags(section: str, options: Mapping[str, Any]) -> list[str]:
+    """A section's options as words of a command line."""
+    words: list[str] = []
+    for name, value in options.items():
+        if name == "_name":
+            words += [COMPONENTS[section], str(value)]
+        elif isinstance(value, bool) and name != WITH_VALUE:
+            words += [flag(name)] if value else []
+        elif isinstance(value, list):
+            words += [flag(name), ",".join(map(str, value))]
+        elif value is not None:
+            words += [flag(name), str(value)]
+    return words
+
+
+def average(target: Reproduction) -> str:
+    """The command that averages the last checkpoints (6.1)."""
+    return f"vaswani average {quote(target.run)} --last {AVERAGED[target.size]}"
+
+
+def generate(target: Reproduction) -> str:
+    """``fairseq-generate`` with the paper's search, then translations in the test set's order."""
+    config = target.config
+    search = config.generation
+    lang = config.task.target_lang
+    out = quote(target.run / "eval" / target.subset)
+    fairseq_generate = command(
+        f"mkdir -p {quote(target.run / 'eval')}\nfairseq-generate {quote(target.data_bin)}",
+        f"{PLUGIN} --task {config.task._name}" + (" --cpu" if config.common.cpu else ""),
+        f"--source-lang {config.task.source_lang} --target-lang {lang}",
+        f"--path {quote(target.checkpoint)} --gen-subset {target.subset} --remove-bpe",
+        f"--beam {search.beam} --lenpen {search.lenpen:g} "
+        f"--length-penalty {config.task.length_penalty}",
+        f"--max-len-a {search.max_len_a:g} --max-len-b {search.max_len_b}",
+        f"--max-tokens {GPU_BATCH} --skip-invalid-size-inputs-valid-test --num-workers 0 "
+        f">{out}.log",
+    )
+    return (
+        f"{fairseq_generate}\n"
+        f"grep ^H- {out}.log | sed s/^H-// | sort -n | cut -f 3 >{out}.hyp.tok\n"
+        f"sacremoses -q -l {lang} detokenize <{out}.hyp.tok >{out}.hyp"
+    )
+
+
+def score(target: Reproduction) -> str:
+    """sacreBLEU of text, then tokenised and compound-split BLEU of tokens."""
+    data = target.data_bin.parent
+    file = f"{target.subset}.{target.config.task.target_lang}"
+    out = quote(target.run / "eval" / target.subset)
+    metrics = "--metrics bleu chrf --width 2 --format text"
+    tokens = "--tokenize none --smooth-method none --force --width 2 --format text"
+    compounds = r"LC_ALL=C sed 's/\(\S\)-\(\S\)/\1 ##AT##-##AT## \2/g'"
+    references = quote(data / "tok" / file)
+    return "\n".join(
+        [
+            f"sacrebleu {quote(data / 'text' / file)} --input {out}.hyp {metrics}",
+            f"sacrebleu {references} --input {out}.hyp.tok {tokens}",
+            command(
+                f"sacrebleu <({compounds} {references})",
+                f"--input <({compounds} {out}.hyp.tok) {tokens}",
+            ),
+        ]
+    )
+
+
+def command(*lines: str) -> str:
+    """One command over several lines of a shell."""
+    return " \\\n    ".join(lines)
+
+
+def quote(path: Path) -> str:
+    """A path as a word of a shell."""
+    return shlex.quote(str(path))

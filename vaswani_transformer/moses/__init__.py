@@ -1,0 +1,42 @@
+"""Text from Moses' tokens: its detokeniser leaves apart some of what its tokeniser split.
+
+``l’eau`` becomes ``l ’ eau`` and stays so, ``7:45`` becomes ``7: 45``, ``http://`` ``http: / /``,
+``20°`` ``20 °`` and ``“so”`` ``“ so ”``. Here these are joined to one token each before the
+detokeniser sees them, and it leaves that as it is. A space goes only where text hardly ever has
+one; docs/scoring.md has the counts. No character but spaces is changed.
+
+The rules have a version, which recipes and packed models name, so that each model's text is
+restored as it was. ``version_1.py`` has the rules of French, Italian, English and German;
+``version_2.py`` adds those of other languages, and ``languages.py`` has their codes.
+"""
+
+from collections.abc import Callable
+
+from . import version_1, version_2
+from .languages import language_of as language_of
+from .version_1 import KEPT_SPACE, TextFunction
+
+#: by version: what joins the tokens of a language before the detokeniser sees them
+JOINERS: dict[int, Callable[[str], TextFunction]] = {1: version_1.joiner, 2: version_2.joiner}
+#: what new recipes name
+VERSION = max(JOINERS)
+
+
+def restorer(
+    detokeniser: Callable[[str], TextFunction], lang: str, version: int = VERSION
+) -> TextFunction:
+    """A function from a line of Moses' tokens to text.
+
+    Args:
+        detokeniser: from a language's code to Moses' detokeniser for it, from a line to a line
+        lang: the language's code, such as ``fr``
+        version: of the rules
+    """
+    join = JOINERS[version](lang)
+    buggy = version > 1 and lang in version_2.DETOKENISED_BY_OTHER_RULES
+    detokenise = detokeniser(version_2.NO_LANGUAGE if buggy else lang)
+
+    def restore(line: str) -> str:
+        return detokenise(join(" ".join(line.split()))).replace(KEPT_SPACE, " ")
+
+    return restore
