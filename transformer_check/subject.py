@@ -266,11 +266,13 @@ class Subject:
     @cached_property
     def layouts(self) -> Layouts:
         """The dimensions of queries and keys in attention weights."""
-        source = self.source[:1]
-        target = self.target[:1]
+        other = (self.config.heads, *self.config.widths())  # a length is no other dimension
+        of_source, of_target = [length for length in (11, 9, 13, 14, 17) if length not in other][:2]
+        target = self.words(1, of_target)
+        target[:, 0] = self.config.start
         with traced() as trace:
-            self.logits(source, target)
-        return layouts_of(trace.softmaxes, source.size(1), target.size(1))
+            self.logits(self.words(1, of_source), target)
+        return layouts_of(trace.softmaxes, of_source, of_target)
 
     def is_matrix(self, parameter: Tensor) -> bool:
         """Return whether a parameter is a matrix, and no vector such as a bias [heads, d_k]."""
