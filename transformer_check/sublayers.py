@@ -241,6 +241,7 @@ def ffn_place(layer: Layer) -> Finding:
     "3.5",
     passes="Attention knows no positions but those of the embeddings.",
     fails="Attention depends on positions beside those of the embeddings.",
+    explains=("attention-inputs",),
 )
 def equivariant(layer: Layer) -> Finding:
     """Permute the tokens (of a decoder layer, the memory): outputs are permuted likewise."""
