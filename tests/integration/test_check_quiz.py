@@ -15,7 +15,7 @@ FOUND = {
     "causal-mask-missing": "causal-mask",
     "positions-missing": "source-order",
     "warmup-missing": "learning-rate",
-    "step-at-the-next-position": "decoding",
+    "step-at-the-next-position": "beam-search",
     "labels-not-shifted": "target-shift",
     "residual-missing": "residual-connections",
     "dropout-in-evaluation": "evaluation-dropout",
