@@ -174,6 +174,14 @@ class Card:
         return json.dumps(card | {"not_covered": list(NOT_COVERED)}, indent=1)
 
 
+def roots_of(check_id: str, causes: dict[str, str]) -> list[str]:
+    """Return a check and those that explain it, one after the other."""
+    chain = [check_id]
+    while chain[-1] in causes:
+        chain.append(causes[chain[-1]])
+    return chain
+
+
 def find_problems(results: list[Result]) -> list[Problem]:
     """Group the results that failed by cause, the worst problems first.
 
@@ -184,7 +192,8 @@ def find_problems(results: list[Result]) -> list[Problem]:
     causes: dict[str, str] = {}  # id → id of a check that explains it
     for result in failed:
         for explained in (*result.check.explains, *result.finding.explains):
-            causes.setdefault(explained, result.check.id)
+            if explained not in roots_of(result.check.id, causes):  # two may explain each other
+                causes.setdefault(explained, result.check.id)
     problems: list[Problem] = []
     for result in failed:
         if result.check.id in causes:

@@ -4,7 +4,6 @@ The faults are in tests/plain/check_styles/faults; `python -m tests.plain.check_
 how many are found and named.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,9 @@ from tests.plain.check_styles.faults import FAULTS, KINDS
 from tests.plain.check_styles.faults.fault import Fault
 from tests.plain.check_styles.planting import STYLES, card_of, score, text_of
 from transformer_check import Card
-from transformer_check.findings import DIFFERENCE, ERROR
+from transformer_check.card import Result, find_problems
+from transformer_check.findings import DIFFERENCE, ERROR, Finding, differs
+from transformer_check.registry import Check
 
 QUICK = {
     "padding": "the mask is the first sentence's",
@@ -82,4 +83,13 @@ def test_every_fault_changes_the_text() -> None:
 def test_names_of_faults_are_unique() -> None:
     names = [fault.name for fault in FAULTS]
     assert len(names) == len(set(names))
-    assert replace(FAULTS[0]) == FAULTS[0]
+
+
+def test_checks_that_explain_each_other_are_one_problem() -> None:
+    def result(check_id: str, explained: str) -> Result:
+        check = Check(check_id, "3", passes="", fails=f"{check_id}.", look=lambda _: Finding())
+        return Result(check, differs("1", "2", explains=(explained,)))
+
+    problems = find_problems([result("one", "two"), result("two", "one")])
+    assert [problem.check.id for problem in problems] == ["one"]
+    assert [each.check.id for each in problems[0].consequences] == ["two"]
