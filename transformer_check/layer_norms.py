@@ -231,6 +231,7 @@ def layer_norms(subject: Subject) -> Finding:
             "ε = 1e-6",
             says=f"The ε of LayerNorm is {epsilon:.2g}: it makes small activations smaller.",
             modules=tuple(large),
+            explains=("residual-sums", "output-scale", "norm-variance", "norm-epsilon"),
         )
     without: dict[str, list[str]] = {}
     for norm in found:
