@@ -184,12 +184,28 @@ class Taught:
             score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
         ]
 
-    def draws(self) -> bool:
-        """Return whether translate() draws random numbers with a model that has dropout."""
+    def mistake_in_forward(self) -> str:
+        """Look at random numbers and weights while translate() runs, with a padded source.
+
+        Returns:
+            the end of a sentence, or nothing
+        """
         model = self.subject.build(dropout=0.5)
-        with torch.random.fork_rng(devices=[]), traced() as trace:
-            self.subject.call("translate", model, self.source[:1])
-        return bool(trace.draws)
+        size = self.source.size(1)
+        layouts = self.subject.layouts
+        with torch.random.fork_rng(devices=[]), traced(layouts=layouts) as trace:
+            self.subject.call("translate", model, self.source[4:5])
+        if trace.draws:
+            return "has dropout on: call model.eval() in translate()"
+        for event in trace.events:
+            queries, keys = event.result.shape[-2:]
+            if not event.is_softmax or event.over != -1:
+                continue
+            if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:
+                return "has no causal mask in decoding"
+            if keys == size and queries > size and float(event.result[..., -1].max()) > 1e-6:
+                return "does not mask the source's padding in decoding"
+        return ""
 
 
 def is_same(one: list[int], other: list[int], end: int) -> bool:
@@ -218,11 +234,12 @@ def verdict_of(subject: Subject) -> Verdict:
     """Find the search that gives every translation."""
     model = taught(subject)
     own = Decoder(subject, model.model, model.source, subject.config.start)
+    mistake = model.mistake_in_forward()
+    if mistake:
+        return Verdict("decoding", mistake)
     for search in equivalents():
         if model.is_given_by(search, own):
             return Verdict()
-    if model.draws():
-        return Verdict("decoding", "has dropout on: call model.eval() in translate()")
     for check_id, says, search in wrong_searches():
         if model.is_given_by(search, own):
             return Verdict(check_id, says)
