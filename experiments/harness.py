@@ -113,8 +113,8 @@ class Experiment(ABC):
         """
 
     def files(self, run: Path) -> dict[str, Path]:
-        """What a record keeps of a run: name → file."""
-        return {f"{run.name}.jsonl.gz": run / STATISTICS}
+        """What a record keeps of a run: name in its archive → file."""
+        return {f"{run.name}.jsonl": run / STATISTICS}
 
     def draw(self, record: Record, folder: Path) -> None:  # noqa: B027
         """Draw ``PICTURE`` into a record's folder, if there is to be one."""

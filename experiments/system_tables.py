@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.costs import costs_of, passes_of
-from experiments.curves import read_log
+from experiments.curves import recorded_log
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import (
     FairseqExperiment,
@@ -32,6 +32,7 @@ from experiments.fairseq_runs import (
 from experiments.harness import Row
 from experiments.intervals import Difference, Values, differences, mean_text, rule
 from experiments.pictures import figure_of, save_figure
+from experiments.record_files import record_files, recorded_translations
 from experiments.records import PICTURE, Record
 from experiments.sentences import bleu_of, keep_counts, read_counts, widths_over_both
 from experiments.tables import Table
@@ -39,7 +40,7 @@ from vaswani.common.files import read_json
 from vaswani.common.find import DEMO_TEXT, find_config
 from vaswani.data.text import read_lines
 from vaswani.scoring import report
-from vaswani.scoring.score_input import ScoreInput, input_of_run, read_aligned
+from vaswani.scoring.score_input import ScoreInput, input_of_run
 
 PARAMETERS = ("parameters", "parameters outside embeddings")
 """Of a row of a record; earlier records lack the first."""
@@ -183,7 +184,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
         other = translations_of_run(reference, earlier, template)
         if system is None or other is None:
             continue
-        metrics = report.compare(system, other)["metrics"]
+        metrics = report.significance_of(system, other)["metrics"]
         # text that was prepared as tokens has no other BLEU
         by_metric = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"]}
         by_metric["chrf"] = metrics["chrf"]
@@ -211,15 +212,11 @@ def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) ->
 def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreInput | None:
     """A run's translations in a record, to be compared on the references of ``template``."""
     hypotheses, references = template.main.files
-    translations = record / f"{run_name}.{hypotheses.name}.gz"
-    if not translations.is_file():
+    name = f"{run_name}.{hypotheses.name}"
+    if name not in record_files(record):
         return None
-    lines = read_aligned(translations, references)
-    return (
-        ScoreInput(translations, lines, None)
-        if template.text
-        else ScoreInput(translations, None, lines)
-    )
+    lines = recorded_translations(record, name, references)
+    return ScoreInput(record, text=lines) if template.text else ScoreInput(record, tokens=lines)
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -358,7 +355,7 @@ def draw_costs(record: Record, folder: Path) -> None:
     for number, (name, row) in enumerate(record["rows"].items()):
         style: dict[str, Any] = {"color": f"C{number}", "alpha": 0.7}
         for seed, run in enumerate(row["runs"]):
-            curve = read_log(folder / f"{Path(run['run']).name}.jsonl.gz").curve
+            curve = recorded_log(folder, run).curve
             for (bleu, loss), (key, unit) in zip(axes.T, costs.items(), strict=True):
                 each = run[key] / unit / run["updates"]
                 loss.plot([each * update for update in curve], list(curve.values()), **style)

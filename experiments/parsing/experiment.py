@@ -126,7 +126,7 @@ class ParsingExperiment(FairseqExperiment):
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, and the trees that were written."""
-        written = {f"{run.name}.{path.name}.gz": path for path in run.glob("*.trees")}
+        written = {f"{run.name}.{path.name}": path for path in run.glob("*.trees")}
         return {**super().files(run), **written}
 
     def tables(self, record: Record) -> list[Table]:
