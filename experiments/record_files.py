@@ -97,9 +97,11 @@ def write_record_files(folder: Path, files: Files) -> None:
     if not files or files == record_files(folder):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / ARCHIVE, "wb") as stream:
-        with tarfile.open(fileobj=stream, mode="w:xz", format=tarfile.GNU_FORMAT) as archive:
-            for name in sorted(files):
-                member = tarfile.TarInfo(name)  # mode 0644; no time, owner or group
-                member.size = len(files[name])
-                archive.addfile(member, io.BytesIO(files[name]))
+    with (
+        atomic_write(folder / ARCHIVE, "wb") as stream,
+        tarfile.open(fileobj=stream, mode="w:xz", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)  # mode 0644; no time, owner or group
+            member.size = len(files[name])
+            archive.addfile(member, io.BytesIO(files[name]))

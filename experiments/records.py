@@ -81,9 +81,7 @@ def write_record(
     return folder
 
 
-def files_of_entry(
-    experiment: "Experiment", entry: dict[str, Any], earlier: Path | None
-) -> Files:
+def files_of_entry(experiment: "Experiment", entry: dict[str, Any], earlier: Path | None) -> Files:
     """Return the files of a run: of its folder if it was trained here, else of another record."""
     run = Path(entry["run"])
     borrowed_from = entry.get("record")

@@ -5,7 +5,6 @@ from pathlib import Path
 from experiments import harness
 
 
-
 def records_of_experiments() -> list[Path]:
     """The folders of all records that ``python -m experiments`` makes."""
     folders: list[Path] = []
