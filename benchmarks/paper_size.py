@@ -52,12 +52,12 @@ from typing import Any
 
 from benchmarks.gpu_record import Record
 from benchmarks.gpu_training import computed_in, row_of
-from benchmarks.machine import machine
 from benchmarks.paper_scale import ON_CPU, ON_GPU, Scale
 from benchmarks.paper_training import PaperTraining
 from benchmarks.run import RESULTS, record_name
 from benchmarks.systems import SIZES, precision_of, size_flags
 from benchmarks.worker import Worker, deadline, log_progress
+from vaswani.common.environment import machine
 
 LEGEND = """Medians (least–most) of rounds. *tokens/s*: real target tokens. *GB reserved*: by torch,
 at most. fairseq's model is without cuDNN's attention. *nll*: bits per token, without label

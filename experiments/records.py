@@ -11,10 +11,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.machine import machine
-from benchmarks.run import record_name
 from experiments.record_files import ARCHIVE, Files, record_files, write_record_files
 from experiments.tables import joined
+from vaswani.common.environment import hardware_name, machine
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 
@@ -67,8 +66,8 @@ def write_record(
     experiment: "Experiment", record: Record, records: Path, earlier: Path | None
 ) -> Path:
     """Write a record with its page, picture and files; returns its folder."""
-    name, _, date = record_name(record["machine"], []).rpartition("_")
-    folder = records / f"{date}_{name}"
+    facts = record["machine"]
+    folder = records / f"{facts['time'][:10]}_{hardware_name(facts)}"
     folder.mkdir(parents=True, exist_ok=True)
     files = record_files(folder)
     for row in record["rows"].values():

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine
 from experiments.bugs.page import (
     CORRECT,
     PAGE,
@@ -44,6 +43,7 @@ from experiments.record_files import record_files, write_record_files
 from experiments.records import read_record, write_figures
 from tests.mutants import run as mutants
 from vaswani import cli
+from vaswani.common.environment import machine
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
