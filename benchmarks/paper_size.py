@@ -39,7 +39,7 @@ comes near the paper's peak of 0.0007.
 **On a machine without a network**: run the first command elsewhere; without a GPU it makes data-bin
 and stops. Carry data-bin (some 30 MB), the checkout, and the packages that the machine lacks, as
 wheels unpacked into one folder: fairseq-fixed, hydra-core, omegaconf, antlr4-python3-runtime,
-bitarray, sacremoses, subword-nmt, sacrebleu, num2words. There, with PYTHONPATH=PACKAGES:CHECKOUT,
+bitarray, sacremoses, subword-nmt, sacrebleu. There, with PYTHONPATH=PACKAGES:CHECKOUT,
 run the two parts as two commands with limits of 200 and 600 s.
 """
 
