@@ -41,7 +41,7 @@ from experiments.bugs.page import (
 from experiments.demo_measures import share
 from experiments.record_files import record_files, write_record_files
 from experiments.records import read_record, write_figures
-from tests.mutants import run as mutants
+from scripts import planted_bugs as mutants
 from vaswani import cli
 from vaswani.common.environment import machine
 from vaswani.common.errors import UserError, nearest

@@ -1,6 +1,6 @@
-"""Plants the bugs of this folder, one at a time, and runs the tests that must notice each.
+"""Plants the bugs of tests/mutants, one at a time, and runs the tests that must notice each.
 
-    python -m tests.mutants.run [--jobs N] [NAME …]        make mutants
+    python -m scripts.planted_bugs [--jobs N] [NAME …]     make mutants
 
 A bug is ``NAME.patch``, a ``git diff`` below two lines that ``git apply`` skips: ``breaks:`` the
 sentence of the paper or the promise, and ``tests:`` what must fail (tests/FILE or FILE::TEST). It
@@ -19,9 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("vaswani_transformer", "transformer_check", "transformer_plugin", "vaswani", "tests")
-COPIED += (
+ROOT = Path(__file__).resolve().parents[1]
+PATCHES = ROOT / "tests" / "mutants"
+COPIED = (
+    "vaswani_transformer",
+    "transformer_check",
+    "transformer_plugin",
+    "vaswani",
+    "tests",
     "configs",
     "constraints",
     "benchmarks",
@@ -32,8 +37,19 @@ COPIED += (
     "docs",
     ".github",
 )
-FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md")
-FILES += ("CITATION.cff", "LICENSES.md", "Makefile", "noxfile.py", "CHANGELOG.md")
+FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "CONTRIBUTING.md",
+    "CITATION.cff",
+    "LICENSES.md",
+    "Makefile",
+    "noxfile.py",
+    "CHANGELOG.md",
+)
 #: with these, a test has tested nothing: the planted code itself is wrong
 NO_TEST = re.compile(r"^FAILED .* - (ImportError|ModuleNotFoundError|NameError)", re.MULTILINE)
 
@@ -59,12 +75,12 @@ def read(name: str) -> Mutant:
 
 def patch_of(name: str) -> Path:
     """Where a bug is stored."""
-    return Path(__file__).with_name(f"{name}.patch")
+    return PATCHES / f"{name}.patch"
 
 
 def names() -> list[str]:
     """All bugs."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.patch"))
+    return sorted(path.stem for path in PATCHES.glob("*.patch"))
 
 
 def missing_tests(mutant: Mutant) -> list[str]:
@@ -124,7 +140,7 @@ def try_out(mutant: Mutant) -> str:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Try the bugs; 1 if one is not caught."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m scripts.planted_bugs", description=__doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help="(default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="(default: one per core)")
     args = parser.parse_args(arguments or None)
