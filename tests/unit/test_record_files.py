@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import harness, records
 from experiments.record_files import (
     ARCHIVE,
     record_file,
@@ -54,6 +55,23 @@ def test_a_changed_archive_is_read_again(tmp_path: Path) -> None:
     assert record_file(tmp_path, "a.hyp") == b"eins\nzwei drei vier\n"
     record_files(tmp_path).clear()
     assert len(record_files(tmp_path)) == 3
+
+
+def test_the_files_of_a_run_that_is_not_here_are_those_of_the_earlier_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own alone, not those of seed 10; of a run that is here, its folder's."""
+    monkeypatch.chdir(tmp_path)
+    names = ("a_seed1.jsonl", "a_seed1.test.hyp", "a_seed10.jsonl")
+    write_record_files(Path("earlier"), dict.fromkeys(names, b"earlier\n"))
+    experiment = harness.find("learning")
+    entry = {"run": "runs/learning/a_seed1"}
+    assert records.files_of_entry(experiment, entry, None) == {}
+    of_run = records.files_of_entry(experiment, entry, Path("earlier"))
+    assert of_run == dict.fromkeys(names[:2], b"earlier\n")
+    write(Path(entry["run"]) / "train.jsonl", "{}")
+    of_run = records.files_of_entry(experiment, entry, Path("earlier"))
+    assert of_run == {"a_seed1.jsonl": b"{}\n"}
 
 
 def test_translations_are_split_at_line_feeds_alone(tmp_path: Path) -> None:
