@@ -130,6 +130,9 @@ setup(
             "nox",
             "scipy",
             "tensorboardX",
+            # of the example service
+            "fastapi",
+            "httpx",
         ],
     },
     entry_points={"console_scripts": ["vaswani = vaswani.cli:main"]},
