@@ -74,7 +74,7 @@ gpu-check: setup
 	@$(RUN) python -m benchmarks.gpu_check
 
 mutants: setup
-	@$(RUN) python -m tests.mutants.run $(MUTANTS)
+	@$(RUN) python -m scripts.planted_bugs $(MUTANTS)
 
 multi30k: setup
 	@$(RUN) PAIR=$(PAIR) scripts/multi30k.sh $(MULTI30K)

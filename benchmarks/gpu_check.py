@@ -26,10 +26,10 @@ from benchmarks.gpu_correctness import compare_resumed, compare_translations
 from benchmarks.gpu_record import Record
 from benchmarks.gpu_training import AS_IT_COMES, SYSTEMS, TRIAL, TimedTraining, computed_in, row_of
 from benchmarks.joined_text import join_sentences
-from benchmarks.machine import machine
 from benchmarks.run import MULTI30K, RESULTS, demo_data, record_name
 from benchmarks.systems import measurable, precision_of, size_flags
 from benchmarks.worker import Worker, deadline, log_progress
+from vaswani.common.environment import machine
 
 TEXT = """
 --data takes any data-bin with a joint dictionary and the parts train and test; long sentences are

@@ -1,15 +1,8 @@
-"""What a figure depends on besides the code: the machine, its software versions, its peak."""
+"""What a figure depends on besides the code: the precisions of a machine, and its peak."""
 
 import time
 from collections.abc import Callable
 from typing import Any
-
-from vaswani.common.environment import environment
-
-
-def machine(device: str) -> dict[str, Any]:
-    """The environment, as recorded for runs, and the device."""
-    return {**environment(), "device": device}
 
 
 def precisions(device: str) -> list[str]:

@@ -39,7 +39,7 @@ comes near the paper's peak of 0.0007.
 **On a machine without a network**: run the first command elsewhere; without a GPU it makes data-bin
 and stops. Carry data-bin (some 30 MB), the checkout, and the packages that the machine lacks, as
 wheels unpacked into one folder: fairseq-fixed, hydra-core, omegaconf, antlr4-python3-runtime,
-bitarray, sacremoses, subword-nmt, sacrebleu, num2words. There, with PYTHONPATH=PACKAGES:CHECKOUT,
+bitarray, sacremoses, subword-nmt, sacrebleu. There, with PYTHONPATH=PACKAGES:CHECKOUT,
 run the two parts as two commands with limits of 200 and 600 s.
 """
 
@@ -52,12 +52,12 @@ from typing import Any
 
 from benchmarks.gpu_record import Record
 from benchmarks.gpu_training import computed_in, row_of
-from benchmarks.machine import machine
 from benchmarks.paper_scale import ON_CPU, ON_GPU, Scale
 from benchmarks.paper_training import PaperTraining
 from benchmarks.run import RESULTS, record_name
 from benchmarks.systems import SIZES, precision_of, size_flags
 from benchmarks.worker import Worker, deadline, log_progress
+from vaswani.common.environment import machine
 
 LEGEND = """Medians (least–most) of rounds. *tokens/s*: real target tokens. *GB reserved*: by torch,
 at most. fairseq's model is without cuDNN's attention. *nll*: bits per token, without label

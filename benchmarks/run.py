@@ -10,7 +10,6 @@ as they depend on the machine. If the machine is also busy with other things, tr
 
 import argparse
 import json
-import platform
 import re
 import sys
 import time
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import decode, loss, pieces, scaling, train
-from benchmarks.machine import machine, precisions
+from benchmarks.machine import precisions
 from benchmarks.table import markdown
-from vaswani.common.environment import environment
+from vaswani.common.environment import environment, hardware_name, machine
 from vaswani.common.files import atomic_write
 
 NAMES = ("train", "decode", "scaling", "loss", "pieces")
@@ -125,12 +124,9 @@ def measure(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
 
 def record_name(facts: dict[str, Any], names: Sequence[str]) -> str:
     """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured if not all."""
-    hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
-    words = re.sub(r"\(.*?\)|processor|@[^,]*", " ", hardware.lower())
-    plain = "-".join(re.findall(r"[a-z0-9]+", words)) or platform.machine()
-    if facts["device"] == "cpu":
-        plain += f"-{facts['cores']}cpu"
-    parts = [plain, facts["time"][:10], *([] if len(names) == len(NAMES) else names)]
+    parts = [hardware_name(facts), facts["time"][:10]]
+    if len(names) < len(NAMES):
+        parts += names
     return "_".join(parts)
 
 

@@ -19,11 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine
 from benchmarks.systems import OURS, size_flags
 from benchmarks.table import compare, markdown
 from benchmarks.train import Training
 from benchmarks.worker import Worker
+from vaswani.common.environment import machine
 
 TYPES, PAIRS, MAX_TOKENS = 8000, 29_000, "4416"
 SYSTEMS: dict[str, dict[str, Any]] = {

@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from vaswani.common.markdown import markdown_table
+
 Row = dict[str, Any]
 
 
@@ -41,10 +43,8 @@ def compare(
 def markdown(rows: list[Row]) -> str:
     """A Markdown table with the columns of all rows, in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    for row in rows:
-        lines.append("| " + " | ".join(cell(row.get(name)) for name in columns) + " |")
-    return "\n".join(lines)
+    cells = [[cell(row.get(name)) for name in columns] for row in rows]
+    return "\n".join(markdown_table(columns, cells))
 
 
 def cell(value: Any) -> str:

@@ -1,12 +1,14 @@
 """Learning curves, read from the logs of trainings."""
 
-import gzip
 import json
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.record_files import record_lines
 from vaswani.common.errors import UserError
+from vaswani.experiment.run_record import STATISTICS
 from vaswani.experiment.training_progress import numbers
 
 Curve = dict[int, float]
@@ -33,25 +35,48 @@ def read_log(path: Path) -> Log:
     """Read a log; if an update was validated twice, after a resume, the last value counts.
 
     Args:
-        path: one of fairseq's (``--log-format json``) or a train.jsonl, gzipped or not, or a run
+        path: one of fairseq's (``--log-format json``) or a train.jsonl, or a run
 
     Raises:
         UserError: it cannot be read, or has no validation.
     """
-    path = path / "train.jsonl" if path.is_dir() else path
+    path = path / STATISTICS if path.is_dir() else path
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return log_of(stream, path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+
+
+def recorded_log(folder: Path, run: dict[str, Any]) -> Log:
+    """Read the log of a run in a record; ``log`` of a run names one of another run or record.
+
+    Raises:
+        UserError: the record does not have it, or it has no validation.
+    """
+    path = recorded_log_path(folder, run)
+    return log_of(record_lines(path.parent, path.name), path)
+
+
+def recorded_log_path(folder: Path, run: dict[str, Any]) -> Path:
+    """Return the folder of the record that has a run's log, and the log's name in its archive."""
+    return folder / run.get("log", f"{Path(run['run']).name}.jsonl")
+
+
+def log_of(lines: Iterable[str], path: Path) -> Log:
+    """Return what the lines of a log say; if an update was validated twice, the last value counts.
+
+    Raises:
+        UserError: it has no validation; names ``path``.
+    """
     curve: Curve = {}
     tokens: list[float] = []
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                stats = logged(line)
-                if {"valid_nll_loss", "valid_num_updates"} <= set(stats):
-                    curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
-                if "train_wpb" in stats:
-                    tokens.append(stats["train_wpb"])
-    except OSError as error:  # gzip's own are OSErrors, too
-        raise UserError(f"{path}: {error.strerror or error}") from None
+    for line in lines:
+        stats = logged(line)
+        if {"valid_nll_loss", "valid_num_updates"} <= set(stats):
+            curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
+        if "train_wpb" in stats:
+            tokens.append(stats["train_wpb"])
     if not curve or not tokens:
         raise UserError(
             f"{path} has no validation and epoch in fairseq's form: was it --log-format json?"

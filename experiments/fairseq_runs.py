@@ -296,13 +296,13 @@ class FairseqExperiment(Experiment):
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, scores and translations."""
-        files = {f"{run.name}.jsonl.gz": run / STATISTICS}
+        files = {f"{run.name}.jsonl": run / STATISTICS}
         scores = run / "eval" / "test.score.json"
         if scores.is_file():
             files[f"{run.name}.score.json"] = scores
         for sides in read_json(scores).get("files", {}).values():
             hypotheses = Path(sides["hypotheses"]["file"])  # test.hyp, or its tokens
-            files[f"{run.name}.{hypotheses.name}.gz"] = run / "eval" / hypotheses.name
+            files[f"{run.name}.{hypotheses.name}"] = run / "eval" / hypotheses.name
         return files
 
 

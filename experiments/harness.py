@@ -92,6 +92,15 @@ class Experiment(ABC):
     def tables(self, record: Record) -> list[Table]:
         """What a record says."""
 
+    def page_table(self, record: Record) -> Table:
+        """What docs/results.md shows of a record, in at most six rows."""
+        return self.tables(record)[0]
+
+    def page_rows(self, record: Record) -> list[str]:
+        """The rows in that table: ``page_rows`` of ``rows.yaml``, or all."""
+        names: list[str] = self.table.get("page_rows", list(record["rows"]))
+        return names
+
     def describe(self, row: Row) -> dict[str, Any]:
         """What a record says of a row beside its runs."""
         return {}
@@ -113,8 +122,8 @@ class Experiment(ABC):
         """
 
     def files(self, run: Path) -> dict[str, Path]:
-        """What a record keeps of a run: name → file."""
-        return {f"{run.name}.jsonl.gz": run / STATISTICS}
+        """What a record keeps of a run: name in its archive → file."""
+        return {f"{run.name}.jsonl": run / STATISTICS}
 
     def draw(self, record: Record, folder: Path) -> None:  # noqa: B027
         """Draw ``PICTURE`` into a record's folder, if there is to be one."""

@@ -3,19 +3,17 @@
 experiments/NAME/records/DATE_MACHINE/
     record.json                machine, expectation, figures of every run
     page.md, picture.png       made from it
-    RUN.jsonl.gz, …            each run's statistics, scores and translations
+    logs.tar.xz                each run's statistics, scores and translations (record_files.py)
+    sentences.npz              counts of each test sentence, if there are any (sentences.py)
 """
 
-import gzip
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.machine import machine
-from benchmarks.run import record_name
+from experiments.record_files import ARCHIVE, Files, record_files, write_record_files
 from experiments.tables import joined
-from vaswani.common.artifact import same_file
+from vaswani.common.environment import hardware_name, machine
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 
@@ -68,38 +66,37 @@ def write_record(
     experiment: "Experiment", record: Record, records: Path, earlier: Path | None
 ) -> Path:
     """Write a record with its page, picture and files; returns its folder."""
-    name, _, date = record_name(record["machine"], []).rpartition("_")
-    folder = records / f"{date}_{name}"
+    facts = record["machine"]
+    folder = records / f"{facts['time'][:10]}_{hardware_name(facts)}"
     folder.mkdir(parents=True, exist_ok=True)
+    files = record_files(folder)
     for row in record["rows"].values():
         for entry in [*row["runs"], *row.get("rates", [])]:
-            run = Path(entry["run"])
-            borrowed_from = entry.get("record")
-            if run.is_dir() and not borrowed_from:
-                for kept_name, path in experiment.files(run).items():
-                    keep(path, folder / kept_name)
-                continue
-            other_record = EXPERIMENTS / borrowed_from if borrowed_from else earlier
-            if other_record:
-                for path in other_record.glob(f"{run.name}.*"):
-                    if not same_file(path, folder / path.name):
-                        shutil.copy(path, folder / path.name)
+            files |= files_of_entry(experiment, entry, earlier)
+    write_record_files(folder, files)
     write_figures(record, folder)
     experiment.draw(record, folder)
     write_page(experiment, folder)
     return folder
 
 
+def files_of_entry(experiment: "Experiment", entry: dict[str, Any], earlier: Path | None) -> Files:
+    """Return the files of a run: of its folder if it was trained here, else of another record."""
+    run = Path(entry["run"])
+    borrowed_from = entry.get("record")
+    if run.is_dir() and not borrowed_from:
+        return {name: path.read_bytes() for name, path in experiment.files(run).items()}
+    other_record = EXPERIMENTS / borrowed_from if borrowed_from else earlier
+    if not other_record:
+        return {}
+    files = record_files(other_record)
+    return {name: files[name] for name in files if name.startswith(f"{run.name}.")}
+
+
 def write_figures(record: Record, folder: Path) -> None:
     """Write ``record.json``."""
     with atomic_write(folder / RECORD_FILE) as stream:
         json.dump(record, stream, indent=1)
-
-
-def keep(path: Path, target: Path) -> None:
-    """Copy a file, compressed if the target's name says so; equal files become equal bytes."""
-    content = path.read_bytes()
-    target.write_bytes(gzip.compress(content, mtime=0) if target.suffix == ".gz" else content)
 
 
 def write_page(experiment: "Experiment", folder: Path) -> None:
@@ -136,8 +133,8 @@ def page(experiment: "Experiment", folder: Path) -> str:
         parts.append(f"![{experiment.title}]({PICTURE})")
     parts.append(
         f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
-        f"processors, one thread, beside other work; {versions}. [Figures]({RECORD_FILE}), beside "
-        "them the logs."
+        f"processors, one thread, beside other work; {versions}. [Figures]({RECORD_FILE}), "
+        f"[logs and translations]({ARCHIVE})."
     )
     parts += trained_on(record)
     return "\n\n".join(parts) + "\n"

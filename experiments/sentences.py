@@ -7,6 +7,7 @@ degrees of freedom that the fit takes. What it needs of a translation are counts
 a record keeps in ``sentences.npz``: so it needs no references.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from experiments.intervals import LEVEL, Layout, Values
-from vaswani.common.files import atomic_write, read_json, sha256_of
-from vaswani.scoring.score_input import AlignedLines, read_aligned
+from experiments.record_files import record_files, recorded_translations
+from vaswani.common.files import atomic_write, sha256_of
+from vaswani.scoring.score_input import AlignedLines
 
 COUNTS = "sentences.npz"
 """In a record: run → counts of each sentence [sentences, 10]."""
@@ -93,15 +95,19 @@ def keep_counts(folder: Path, runs: list[str]) -> None:
         folder: the record's
         runs: the names of its runs
     """
-    scores = {name: read_json(folder / f"{name}.score.json") for name in runs}
+    files = record_files(folder)
+    scores = {}
+    for name in runs:
+        scores[name] = json.loads(files.get(f"{name}.score.json", b"{}"))
     references = references_here(scores)
     counts = {}
     for name, score in scores.items():
         for kind, sides in list(score.get("files", {}).items())[:1]:  # the text, if there is one
-            hypotheses = folder / f"{name}.{Path(sides['hypotheses']['file']).name}.gz"
+            hypotheses = f"{name}.{Path(sides['hypotheses']['file']).name}"
             path = references.get(sides["references"]["sha256"])
-            if path and hypotheses.is_file():
-                counts[name] = counts_of(read_aligned(hypotheses, path), kind == "tokens")
+            if path and hypotheses in files:
+                translated = recorded_translations(folder, hypotheses, path)
+                counts[name] = counts_of(translated, kind == "tokens")
     if counts:
         with atomic_write(folder / COUNTS, "wb") as stream:
             np.savez_compressed(stream, **{**read_counts(folder), **counts})

@@ -15,12 +15,13 @@ Beside what ``vaswani score`` reports stand
 
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
 
 from experiments.costs import costs_of, passes_of
-from experiments.curves import read_log
+from experiments.costs_picture import draw_costs
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import (
     FairseqExperiment,
@@ -31,17 +32,18 @@ from experiments.fairseq_runs import (
 )
 from experiments.harness import Row
 from experiments.intervals import Difference, Values, differences, mean_text, rule
-from experiments.pictures import figure_of, save_figure
-from experiments.records import PICTURE, Record
+from experiments.record_files import record_files, recorded_translations
+from experiments.records import Record
 from experiments.sentences import bleu_of, keep_counts, read_counts, widths_over_both
 from experiments.tables import Table
 from vaswani.common.files import read_json
 from vaswani.common.find import DEMO_TEXT, find_config
 from vaswani.data.text import read_lines
 from vaswani.scoring import report
-from vaswani.scoring.score_input import ScoreInput, input_of_run, read_aligned
+from vaswani.scoring.score_input import ScoreInput, input_of_run
 
-PARAMETERS = ("parameters", "parameters outside embeddings")
+OUTSIDE = "parameters outside embeddings"
+PARAMETERS = ("parameters", OUTSIDE)
 """Of a row of a record; earlier records lack the first."""
 METRICS = ("bleu", "chrf")
 SIGNIFICANCE = "two-sided, approximate randomisation"
@@ -76,6 +78,10 @@ class SystemsExperiment(FairseqExperiment):
     def tables(self, record: Record) -> list[Table]:
         """The rows, and each seed."""
         return [systems_table(record), *seed_tables(record)]
+
+    def page_table(self, record: Record) -> Table:
+        """Some of the rows, each minus the first."""
+        return short_table(record, self.page_rows(record))
 
     def draw(self, record: Record, folder: Path) -> None:
         """BLEU at the end and validation nll on the way, against what the training cost by then."""
@@ -183,7 +189,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
         other = translations_of_run(reference, earlier, template)
         if system is None or other is None:
             continue
-        metrics = report.compare(system, other)["metrics"]
+        metrics = report.significance_of(system, other)["metrics"]
         # text that was prepared as tokens has no other BLEU
         by_metric = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"]}
         by_metric["chrf"] = metrics["chrf"]
@@ -211,15 +217,11 @@ def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) ->
 def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreInput | None:
     """A run's translations in a record, to be compared on the references of ``template``."""
     hypotheses, references = template.main.files
-    translations = record / f"{run_name}.{hypotheses.name}.gz"
-    if not translations.is_file():
+    name = f"{run_name}.{hypotheses.name}"
+    if name not in record_files(record):
         return None
-    lines = read_aligned(translations, references)
-    return (
-        ScoreInput(translations, lines, None)
-        if template.text
-        else ScoreInput(translations, None, lines)
-    )
+    lines = recorded_translations(record, name, references)
+    return ScoreInput(record, text=lines) if template.text else ScoreInput(record, tokens=lines)
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -348,38 +350,29 @@ def seed_tables(record: Record) -> list[Table]:
     return tables
 
 
-# ---- the picture -------------------------------------------------------------------------------
-
-
-def draw_costs(record: Record, folder: Path) -> None:
-    """BLEU and validation nll against minutes of the processor and against operations."""
-    figure, axes = figure_of(2, 2, size=(10, 7), sharex="col", sharey="row")
-    costs = {"processor_seconds": 60, "operations": 1}
-    for number, (name, row) in enumerate(record["rows"].items()):
-        style: dict[str, Any] = {"color": f"C{number}", "alpha": 0.7}
-        for seed, run in enumerate(row["runs"]):
-            curve = read_log(folder / f"{Path(run['run']).name}.jsonl.gz").curve
-            for (bleu, loss), (key, unit) in zip(axes.T, costs.items(), strict=True):
-                each = run[key] / unit / run["updates"]
-                loss.plot([each * update for update in curve], list(curve.values()), **style)
-                label = "" if seed else name
-                bleu.plot(each * run["updates"], run["bleu"], "o", label=label, **style)
-    axes[0, 0].set_ylabel("BLEU")
-    axes[0, 0].margins(y=0.15)
-    axes[0, 0].legend(fontsize=8)
-    loss_axis = axes[1, 0]
-    loss_axis.set_ylabel("validation nll, bits")
-    loss_axis.set_yscale("log")
-    loss_axis.yaxis.set_major_locator(figure_ticks((1, 2, 5)))
-    loss_axis.yaxis.set_major_formatter("{x:g}")
-    loss_axis.yaxis.set_minor_formatter("")
-    loss_axis.set_xlabel("minutes of one processor, forward and backward passes")
-    axes[1, 1].set_xlabel("operations counted")
-    save_figure(figure, folder / PICTURE)
-
-
-def figure_ticks(subs: tuple[int, ...]) -> Any:
-    """Ticks of a logarithmic axis at these multiples of the powers of ten."""
-    from matplotlib import ticker
-
-    return ticker.LogLocator(subs=subs)
+def short_table(record: Record, names: Sequence[str]) -> Table:
+    """A line for each of some rows, with parameters and sentences where these are counted."""
+    rows = record["rows"]
+    first = next(iter(rows))
+    with_sentences = any(OVER_BOTH in row for row in rows.values())
+    minus = {key: minus_first(record, key) for key in (*METRICS, "bits")}
+    columns = ["system", "rate"]
+    columns += [OUTSIDE] if with_sentences else []
+    columns += ["BLEU", f"minus {first}"]
+    columns += ["± over seeds and sentences"] if with_sentences else []
+    columns += ["chrF", f"minus {first}", "validation, bits", f"minus {first}"]
+    lines = []
+    for name in names:
+        row = rows[name]
+        cells = [name, rate_text(row)]
+        if with_sentences:
+            cells.append(f"{row[OUTSIDE]:,}")
+        for key in METRICS:
+            cells.append(mean_text(list(by_seed(row, key).values())))
+            cells.append(difference_text(minus[key].get(name)))
+            if with_sentences and key == "bleu":
+                cells.append(over_both(row))
+        cells.append(f"{statistics.mean(bits_of(row).values()):.3f}")
+        cells.append(difference_text(minus["bits"].get(name), "+.3f"))
+        lines.append(cells)
+    return Table(columns, lines, f"{rule_of(record)} {both_note(record)}")

@@ -1,7 +1,9 @@
-"""A table, and how it is written in Markdown: once for all experiments."""
+"""A table with a note above it, and its place in a page: once for all experiments."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from vaswani.common.markdown import markdown_table
 
 
 class Table(NamedTuple):
@@ -13,8 +15,7 @@ class Table(NamedTuple):
 
     def lines(self) -> list[str]:
         """In Markdown."""
-        cells = [self.columns, ["---"] * len(self.columns), *self.rows]
-        lines = [f"| {' | '.join(row)} |" for row in cells]
+        lines = markdown_table(self.columns, self.rows)
         return [self.note, "", *lines] if self.note else lines
 
 

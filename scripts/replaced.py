@@ -17,11 +17,12 @@ BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
 def table() -> str:
     """The table as Markdown: what repairs fairseq first, then what protects a training."""
     from transformer_plugin.compat.replacing import PROTECTS, REPLACED
+    from vaswani.common.markdown import markdown_table
 
     rows = sorted(REPLACED, key=lambda row: (row.kind == PROTECTS, row.attribute))
-    lines = ["| replaced | | versions | what is different then |", "|---|---|---|---|"]
-    lines += [f"| `{r.attribute}` | {r.kind} | {r.versions} | {r.reason} |" for r in rows]
-    return "\n".join(lines) + "\n"
+    columns = ["replaced", "", "versions", "what is different then"]
+    cells = [[f"`{row.attribute}`", row.kind, row.versions, row.reason] for row in rows]
+    return "\n".join(markdown_table(columns, cells)) + "\n"
 
 
 def page(text: str) -> str:

@@ -191,7 +191,7 @@ install_stack() {
 # Whether the stack imports, compiled parts included: a kill in the middle of pip may have broken it.
 works() {
     "$VENV/bin/python" -W ignore -c '
-import matplotlib, num2words, pytest, requests, sacrebleu, sacremoses, sentencepiece, sentencex, subword_nmt, torch
+import matplotlib, pytest, requests, sacrebleu, sacremoses, sentencepiece, sentencex, subword_nmt, torch
 import fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast, fairseq.tasks' >>"$LOG" 2>&1
 }
 

@@ -1,4 +1,4 @@
-"""Packs a trained run into examples/, as float16, and writes what its card says of it.
+"""Packs a trained run into models/, as float16, and writes what its card says of it.
 
     python scripts/shipped_model.py demo_en_de      `make demo-model`: trains it first if need be
     python scripts/shipped_model.py tatoeba_en_de   of the run that

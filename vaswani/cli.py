@@ -201,7 +201,3 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()
     return 1
-
-
-if __name__ == "__main__":  # else an older script's 'python -m vaswani.cli' would do nothing
-    sys.exit(main())

@@ -15,18 +15,18 @@
 # **Figure 1 in six sentences.** The model has two halves. The **encoder**, on the left, reads the
 # source sentence and returns one vector per token. The **decoder**, on the right, reads these
 # vectors and the translation so far, and returns a vector for the next token. A matrix turns that
-# vector into one number per type of the vocabulary, the **logits**, and a softmax turns logits into
-# probabilities. A GPT is the right half without the middle attention. A BERT is the left half
+# vector into one number per subword of the vocabulary, the **logits**, and a softmax turns logits
+# into probabilities. A GPT is the right half without the middle attention. A BERT is the left half
 # alone.
 #
 # **Everything shown is the real thing.** The model's functions are printed from
 # [vaswani_transformer](../../vaswani_transformer), which trains real models. The `assert` lines
-# check what the text claims: if a claim is wrong, the page stops there and says which. To see it,
-# remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py` and run
-# `python examples/walkthrough/paper.py` (in Jupyter, restart the kernel and run all cells).
+# check what the text claims: if a claim is wrong, the page stops there and says which. To see such
+# a stop, remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py` and run `python
+# examples/walkthrough/paper.py` (in Jupyter, restart the kernel and run all cells).
 #
-# **What you will have at the end:** the functions of a Transformer of your own. Seven sections have
-# a cell with a function for you to write, and a test of it against ours, with the same weights.
+# **What you will have at the end:** the functions of a Transformer of your own. Nine sections have
+# cells with functions for you to write, each compared with ours, with the same weights.
 # [Section 9](#9-The-whole-model) says how to put them into one file and check that file.
 #
 # **What you need to know:** matrix products; mean and variance; softmax and cross-entropy; what a
@@ -60,8 +60,9 @@
 #
 # Each section has an exercise, whose answer is folded: click on it.
 #
-# **Letters in shapes:** B sentences in a batch, S tokens of the source, T tokens of the target,
-# D the model's width ($d_{model}$), H heads, K the width of a head ($d_k$).
+# **Letters in shapes:** B sentences in a batch, S tokens of the source, T tokens of the target, D
+# the model's width ($d_{model}$), H heads, K the width of a head's queries and keys ($d_k$), V the
+# width of its values; in sections 8 to 10, V is the number of subwords in the vocabulary.
 
 # %%
 import copy
@@ -254,7 +255,8 @@ assert torch.allclose(attended, weights @ tokens), "the result is the weighted m
 # hardly changes when the scores change a little: its gradient vanishes, and nothing is learned. We
 # measure both, for random queries and keys. (How the cell does it: the scores are inside
 # `attention`, but a float mask is added to them. So we pass a mask of zeros, whose gradient is the
-# gradient of the scores. To switch the division off, we multiply the queries by $\sqrt{d_k}$.)
+# gradient of the scores, as the sum has slope 1 in both. To switch the division off, we multiply
+# the queries by $\sqrt{d_k}$.)
 
 # %%
 WIDTHS = [4, 16, 64, 256, 1024]
@@ -274,7 +276,7 @@ def weight_and_gradient(width, factor):
 divided = torch.tensor([weight_and_gradient(d_k, factor=1) for d_k in WIDTHS])
 undivided = torch.tensor([weight_and_gradient(d_k, factor=math.sqrt(d_k)) for d_k in WIDTHS])
 figure, axes = plt.subplots(1, 2)
-for column, title in enumerate(("greatest weight", "its gradient")):
+for column, title in enumerate(("greatest weight", "norm of its gradient")):
     axes[column].semilogx(WIDTHS, undivided[:, column], "o-", base=2, label="q·k")
     axes[column].semilogx(WIDTHS, divided[:, column], "o-", base=2, label="q·k / √d_k")
     axes[column].set(title=title, xlabel="d_k", ylim=0)
@@ -296,8 +298,8 @@ assert abs(undivided[0, 0] - 0.5) < 0.15 and divided[0, 0] < 0.35 and undivided[
 # **Notice** that the orange lines are flat: with the division, the width does not matter. Without
 # it, the greatest weight comes close to 1 as the width grows, and its gradient falls. (At $d_k$ = 4
 # and 16 the undivided gradient is the larger one. The slope of a weight $w$ over its own score is
-# $w(1 - w)$: largest at $w = 1/2$, zero at 0 and 1. Undivided, the greatest weight is near 1/2 at
-# these widths.)
+# $w(1 - w)$: largest at $w = 1/2$, zero at 0 and 1. Undivided, the greatest weight is not yet near
+# 1 at these widths.)
 
 # %% [markdown]
 # ## 3 Masks
@@ -388,9 +390,9 @@ plt.show()
 # %% [markdown]
 # ## 4 Heads
 #
-# One head can look at two places, but it returns their mean, and the mean does not say which vector
-# came from which place. "With a single attention head, averaging inhibits this." Here a query looks
-# at two words, first in one order, then in the other:
+# One head can look at two places, but it returns their mean, and a mean with equal weights does not
+# say which vector came from which place. "With a single attention head, averaging inhibits this."
+# Here a query looks at two words, first in one order, then in the other:
 
 # %%
 subject, verb = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
@@ -421,7 +423,11 @@ assert not torch.allclose(*two_heads, atol=0.9), "two heads tell the orders apar
 
 # %%
 def my_heads(query, key, value, heads, mask=None):
-    """Queries [B, T, H·K], keys [B, S, H·K], values [B, S, H·V] and a mask → [B, T, H·V]."""
+    """Queries [B, T, H·K], keys [B, S, H·K], values [B, S, H·V] → [B, T, H·V].
+
+    mask: bool, True where a query may look at a key; broadcasts to [B, H, T, S], so it may be
+    [B, 1, 1, S] (padding) or [T, S] (causal)
+    """
     ...
 
 
@@ -509,9 +515,9 @@ assert set(parameters.values()) == {4 * 64 * 64 + 4 * 64}, (
 )
 
 # %% [markdown]
-# No parameter: "due to the reduced dimension of each head, the total computational cost is similar
-# to that of single-head attention with full dimensionality." (More heads do need more memory: the
-# weights are [B, H, T, S].)
+# More heads cost no parameter: "due to the reduced dimension of each head, the total computational
+# cost is similar to that of single-head attention with full dimensionality." (More heads do need
+# more memory: the weights are [B, H, T, S].)
 #
 # **Exercise.** The paper's base model has a width of 512 and eight heads. How wide is a head? How
 # many parameters does one such attention have?
@@ -543,7 +549,8 @@ assert set(parameters.values()) == {4 * 64 * 64 + 4 * 64}, (
 # $$x_i = \sqrt{d_{model}}\;E_{y_i} + PE(i), \qquad
 # P(y_{i+1} \mid y_1, …, y_i, \mathrm{source}) = \mathrm{softmax}(E\,h_i)$$
 #
-# Here $y_i$ is the id at place $i$, $PE$ the position, and $h_i$ the decoder's output.
+# Here $y_i$ is the id at place $i$, from 0, where $y_0$ is `</s>` (section 8); $PE(i)$ is the
+# vector of position $i$ (below), and $h_i$ the decoder's output.
 
 # %%
 from vaswani_transformer.embedding import InputEmbedding, sinusoids
@@ -574,8 +581,8 @@ assert matrix is model.decoder.output_projection.weight, "the embedding is the o
 #
 # A logit is a sum of $d_{model}$ products $h_j E_{vj}$. The vector $h$ comes from a LayerNorm, so
 # its components have variance 1. If those of $E$ have variance $1/d_{model}$, the logit has
-# variance 1, and the first softmax is nearly flat. At the input end, rows that small would drown in
-# the positions, which are sines and cosines.
+# variance 1, and an untrained model's softmax is nearly flat. At the input end, rows that small
+# would drown in the positions, which are sines and cosines.
 
 # %%
 MODEL_WIDTHS = [32, 64, 128, 256, 512]
@@ -705,7 +712,8 @@ assert torch.allclose(table[100 + offsets] @ table[100], table[1500 + offsets] @
 #
 # Why sines? "We hypothesized it would allow the model to easily learn to attend by relative
 # positions, since for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function of
-# $PE_{pos}$." Here is that function: it turns each pair of dimensions by $k$ times its frequency.
+# $PE_{pos}$." Here is that function: it rotates each pair of sine and cosine by the angle $k$ times
+# its frequency.
 
 # %%
 frequencies = 10000.0 ** (-torch.arange(32, dtype=torch.float64) / 32)
@@ -755,8 +763,8 @@ assert between_words > 7 * between_positions[0], (
 )
 
 # %% [markdown]
-# So the two `4@@` are close together. The trained model of section 14 will write `46` for `446`. Is
-# this why? Remember the guess: section 14 tests it.
+# So the two `4@@` are close together, at least in a new model. The trained model of section 14 will
+# write `46` for `446`. Is this why? Remember the guess: section 14 tests it.
 #
 # **Exercise.** Would a wider model have it easier? Compute both distances for widths from 64 to
 # 1,024.
@@ -930,9 +938,10 @@ assert spreads[-1][0] > 1.5 and abs(spreads[-1][1] - 1) < 0.01, (
 #
 # ### Dropout, training mode and evaluation mode
 #
-# In training, dropout sets random numbers to zero, so that no part of the model can rely on one
-# other part alone. The numbers that stay are divided by $1 - P_{drop}$, so that the mean does not
-# change. In use, nothing is dropped. `train()` and `eval()` switch between the two.
+# In training, dropout sets random numbers to zero, so that no unit can rely on a single other unit.
+# The paper drops numbers of each sub-layer's output, before the sum, and of the sum of embeddings
+# and positions (5.4). The numbers that stay are divided by $1 - P_{drop}$, so that the mean does
+# not change. In use, nothing is dropped. `train()` and `eval()` switch between the two.
 
 # %%
 dropout = nn.Dropout(0.1)
@@ -974,7 +983,8 @@ assert torch.equal(dropout.eval()(ones), ones), "in evaluation mode nothing is d
 def my_encoder_layer(x, mask, attend, feed_forward, add_and_norm_1, add_and_norm_2):
     """[B, S, D] → [B, S, D].
 
-    attend(x, memory, mask): multi-head attention, queries from x, keys and values from memory
+    attend(x, memory, mask): multi-head attention, queries from x, keys and values from memory;
+        in the encoder both are x
     feed_forward(x): equation 2
     add_and_norm_1(x, output), add_and_norm_2(x, output): after attention, after feed-forward
     """
@@ -1052,8 +1062,8 @@ for row, sentence in enumerate(THREE):
     print(f"{len(alone):2} tokens, the same alone and in the batch: {sentence}")
 
 # %% [markdown]
-# **Exercise.** fairseq pads sources on the *left*. Does the encoder give the same vectors? What
-# does it have to know about positions?
+# **Exercise.** fairseq pads sources on the *left*. Does our encoder give the same vectors? What
+# must its positions count?
 #
 # <details><summary>Answer</summary>
 #
@@ -1079,8 +1089,8 @@ for row, sentence in enumerate(THREE):
 # wait for it to write. We *give* it the right translation, moved one place to the right, and ask
 # for the next token at all places at once (**teacher forcing**). Something has to be the first
 # input, when nothing has been written yet. Here, as in fairseq, it is `</s>`: the end of the
-# sentence before. (Other programs have a token `<s>` for it. Any id does that is never to be
-# written after another.)
+# sentence before. (Other programs have a token `<s>` for it. Any id does that no other place of
+# the decoder's input has.)
 
 
 # %%
@@ -1314,7 +1324,7 @@ assert 40_000 < 37_000 + missing / 512 < 42_000, "it takes about 41,000 subwords
 #
 # **Exercise.** Plant a bug in our model, and read what the check says. For example, leave out
 # `x +`: (1) write `class ForgetsTheSum(AddAndNorm)` with its own `forward`; (2) give `Planted` a
-# method `build_add_and_norm(self)` that returns one.
+# method `build_add_and_norm(self)` that returns `ForgetsTheSum(self.d_model, self.config.dropout)`.
 
 # %%
 from types import SimpleNamespace
@@ -1385,8 +1395,8 @@ assert not card_of(Transformer).problems, "nothing of our model differs"
 # The paper gives only $\epsilon_{ls}$. It cites an article (Szegedy et al., 2015) whose $\epsilon$
 # is shared by *all* V classes, the right one too, and `nn.CrossEntropyLoss(label_smoothing=…)`
 # follows that article. Ours, like tensor2tensor's and fairseq's, gives $\epsilon$ to the V − 1
-# other classes. It is the article's with $\epsilon \cdot V / (V - 1)$, a difference of 0.003 % at V
-# = 37,000.
+# other classes. It equals the article's with $\epsilon \cdot V / (V - 1)$, a difference of 0.003 %
+# at V = 37,000.
 #
 # **Write it**, as the mean per token; padding does not count.
 
@@ -1483,7 +1493,7 @@ plt.show()
 # $$lrate = d_{model}^{-0.5} \cdot
 # \min(step^{-0.5},\; step \cdot warmup\_steps^{-1.5}) \qquad(3)$$
 #
-# The rate grows evenly at first (the warm-up), then falls slowly.
+# The rate grows linearly at first (the warm-up), then falls with the square root of the step.
 #
 # **Write it.**
 
@@ -1646,9 +1656,10 @@ assert moved.min() > 0.9 and moved.max() < 1.1, (
 
 # %% [markdown]
 # **Notice** that in the first update every weight moves by the learning rate, whatever the size of
-# its gradient: $m / \sqrt{v}$ is then just the sign of $g$. Without a warm-up this would be a step
-# of full size, though its direction is mostly noise. The loss is near the logarithm of the
-# vocabulary's size: that of a model that only guesses.
+# its gradient: after the corrections, $m / \sqrt{v}$ is then just the sign of $g$. Without a
+# warm-up this would be a step at the peak rate, though its direction is mostly noise. The loss is a
+# little above the logarithm of the vocabulary's size, that of a model that only guesses, as the
+# first logits already differ.
 #
 # ### Then 600
 
@@ -1801,7 +1812,8 @@ print("right:", " ".join(GERMAN))
 # next; after the second, `6`.
 #
 # How many sentences does it translate without any mistake? (Translations are usually compared by
-# **BLEU**, the share of word sequences, up to four words long, that a reference has too. These
+# **BLEU**, the share of word sequences, up to four words long, that a reference has too, with a
+# penalty for translations that are too short. These
 # sentences have one right translation, so we can simply count.)
 
 # %%
@@ -1883,7 +1895,7 @@ assert greedy[0] == "the" and search(2, alpha=0.6) == "a cat sat </s>", (
 # Log-probabilities are negative, so a sum favours short sentences. The paper uses "beam search with
 # a beam size of 4 and length penalty $\alpha = 0.6$": a sentence $Y$ scores
 # $\log P(Y) \,/\, ((5 + |Y|) / 6)^\alpha$ (Wu et al., 2016). Does the search find the best score?
-# We compare it with every sentence of up to six words.
+# We compare it with every sentence of up to six words, the end included, that is likely enough.
 
 
 # %%
@@ -2067,10 +2079,11 @@ assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05, (
 #
 # If the two positions were too close together, positions farther apart would help. We
 # [tried it](../../docs/results.md#two-equal-neighbours), with three trainings of each. With
-# positions 8 apart, 11 to 15 of 30 test sentences still go wrong, instead of 15 to 17. (They are
-# those with two equal neighbouring subwords of any kind; in 20 of them, as above, these are in a
-# number.) **So the guess was wrong.** With *relative* positions in the decoder, 4 to 9
-# go wrong; in both sides, 0 to 2. There the step from one place to the next has the same vector
+# positions 8 apart, 11 to 15 of 30 test sentences still go wrong, instead of 15 to 17. (The 30 are
+# those with two equal neighbouring subwords of any kind, the 20 above among them.) **So the guess
+# was not the main cause.** With *relative* positions in the decoder, 4 to 9
+# go wrong; in both sides, 0 to 2. With relative positions, attention adds a learned vector
+# for the distance of query and key, so the step from one place to the next has the same vector
 # everywhere. (With sinusoids one matrix moves any position on by one, as section 5 showed: that
 # says what a model could learn, not what this one has learned.)
 #
@@ -2265,13 +2278,14 @@ assert min(additive, dot) > 6 and undivided_dot < 2, (
 #
 # The paper compares layers by their work, by the steps that have to wait for each other, and by the
 # **path length**: through how many steps a word must pass to meet the farthest other word. A
-# recurrent layer passes it on from place to place. For the others we count layers, from what each
-# output depends on.
+# recurrent layer passes it on from place to place. For the others we count layers: `dependence`
+# says on which places an output depends.
 #
 # (For convolution the paper gives $O(n/k)$ layers with contiguous kernels and $O(\log_k n)$ with
 # dilated ones. Exactly, a kernel of $k$ centred on a place reaches $(k - 1)/2$ places to each side
 # in one layer, so the first of $n$ words meets the last after $2(n - 1)/(k - 1)$ layers: 11 here.
-# That grows as $n/k$ does; $O$ leaves constant factors out.)
+# That grows as $n/k$ does; $O$ leaves constant factors out. A recurrent layer takes $n - 1$
+# steps.)
 
 # %%
 convolution = nn.Conv1d(64, 64, kernel_size=3, padding=1)

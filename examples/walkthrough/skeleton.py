@@ -109,7 +109,7 @@ class AddAndNorm(nn.Module):
     def __init__(self, d_model, dropout):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, eps=1e-6)  # the paper does not say; its code has this
 
     def forward(self, x, output):
         return my_add_and_norm(x, self.dropout(output), self.norm)

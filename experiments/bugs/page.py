@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.pictures import figure_of, save_figure
+from experiments.records import read_record
 from experiments.tables import Table, put
-from vaswani.common.files import read_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "bugs.md"
 CORRECT = "right"
@@ -42,7 +42,10 @@ SENTENCES = 2
 LONGEST_SHOWN = 72
 """Characters of a translation that the page gives."""
 PICTURE = "curves.png"
-PROPERTIES = "properties.json"
+RESULTS = "results"
+"""In a record: name → what its run wrote when it ended."""
+PROPERTIES = "properties"
+"""In a record: name → what experiments.bugs.properties measured."""
 
 Result = dict[str, Any]
 """What a run wrote when it ended; empty before."""
@@ -55,7 +58,8 @@ def outcome(result: Result) -> str:
 
 def results_of(folder: Path, names: Sequence[str]) -> list[Result]:
     """The results of these runs."""
-    return [read_json(folder / f"{name}.json") for name in names]
+    results = read_record(folder).get(RESULTS, {})
+    return [results.get(name, {}) for name in names]
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def fill_in(page: str, folder: Path) -> str:
     results = results_of(folder, [CORRECT, *QUIZ])
     by_title = dict(zip(titles, results, strict=True))
     page = put(page, "scores", losses_and_scores(by_title, SHOWN_AT))
-    page = put(page, "properties", properties_table(read_json(folder / PROPERTIES)))
+    page = put(page, "properties", properties_table(read_record(folder).get(PROPERTIES, {})))
     return put(page, "translations", translations(by_title))
 
 
@@ -157,10 +161,9 @@ def fill_in_published(page: str, folder: Path) -> str:
 
 def draw_quiz(folder: Path) -> None:
     """One panel for each bug of the quiz, without its name: its curves and the correct ones."""
-    correct = read_json(folder / f"{CORRECT}.json")
+    correct, *results = results_of(folder, [CORRECT, *QUIZ])
     figure, axes = figure_of(2, 5, size=(15, 6), sharex=True, sharey=True)
-    for letter, name, axis in zip(LETTERS, QUIZ, axes.flat, strict=True):
-        result = read_json(folder / f"{name}.json")
+    for letter, result, axis in zip(LETTERS, results, axes.flat, strict=True):
         draw_curves(axis, correct, color="0.6", label="right")
         draw_curves(axis, result, color="C3", label=letter)
         axis.set_title(f"{letter}: {outcome(result) if result else 'not run'}")

@@ -8,8 +8,9 @@
 
 A bug is a patch in tests/mutants, planted in a temporary copy of the sources. There the usual
 commands train, average, decode and score the demo with one thread; its data is made once, in
-data/demo_en_de, as by ``make demo``. The results are OUT/NAME.json and OUT/NAME.log; a bug whose
-JSON exists is not run again. If OUT is not given, the figures are put into docs/bugs.md; of the
+data/demo_en_de, as by ``make demo``. The results are in OUT/record.json, by name, the commands'
+output in OUT/logs.tar.xz, while a bug runs in OUT/NAME.log; a bug that has a result is not run
+again. If OUT is not given, the figures are put into docs/bugs.md; of the
 quiz, OUT/curves.png is drawn each time.
 """
 
@@ -24,21 +25,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import machine
 from experiments.bugs.page import (
     CORRECT,
     PAGE,
     PROPERTIES,
     PUBLISHED,
     QUIZ,
+    RESULTS,
     draw_quiz,
     fill_in,
     fill_in_published,
     outcome,
+    results_of,
 )
 from experiments.demo_measures import share
-from tests.mutants import run as mutants
+from experiments.record_files import record_files, write_record_files
+from experiments.records import read_record, write_figures
+from scripts import planted_bugs as mutants
 from vaswani import cli
+from vaswani.common.environment import machine
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
@@ -190,7 +195,7 @@ def read_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def measure(name: str, updates: int | None, out: Path, sources: Path, place: Path) -> None:
-    """Run one bug in a copy of ``sources``, made in ``place``, and save its results in ``out``.
+    """Run one bug in a copy of ``sources``, made in ``place``, and add it to the record ``out``.
 
     Raises:
         UserError: its patch does not apply.
@@ -207,13 +212,21 @@ def measure(name: str, updates: int | None, out: Path, sources: Path, place: Pat
     result.update(Demo(place, log).run(updates, readable=name == READABLE))
     result["seconds"] = round(time.monotonic() - begun)
     result["machine"] = machine("cpu")
-    with atomic_write(out / f"{name}.json") as stream:
-        json.dump(result, stream)
+    write_record_files(out, {**record_files(out), log.name: log.read_bytes()})
+    add_to_record(out, RESULTS, {name: result})
+    log.unlink()
     shutil.rmtree(place)
 
 
+def add_to_record(folder: Path, key: str, figures: dict[str, Any]) -> None:
+    """Add figures, by the names of bugs, to one of the tables in a record."""
+    record = read_record(folder)
+    record[key] = {**record.get(key, {}), **figures}
+    write_figures(record, folder)
+
+
 def measure_properties(out: Path) -> None:
-    """Write ``properties.json``: what experiments.bugs.properties says of each bug of the quiz."""
+    """Add to a record what experiments.bugs.properties says of each bug of the quiz."""
     properties = {}
     with tempfile.TemporaryDirectory(prefix="bugs-") as folder:
         sources = mutants.copy_sources(Path(folder) / "sources")
@@ -232,8 +245,7 @@ def measure_properties(out: Path) -> None:
             )
             properties[name] = json.loads(done.stdout)
             print(f"{name}: {done.stdout.strip()}", flush=True)
-    with atomic_write(out / PROPERTIES) as stream:
-        json.dump(properties, stream, indent=1)
+    add_to_record(out, PROPERTIES, properties)
 
 
 # ---- all of them -------------------------------------------------------------------------------
@@ -284,11 +296,11 @@ def run(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder:
         sources = mutants.copy_sources(Path(folder) / "sources")
         for name in names:
-            path = out / f"{name}.json"
-            if not path.is_file():
+            if name not in read_record(out).get(RESULTS, {}):
                 print(f"{name}: running", flush=True)
                 measure(name, updates, out, sources, Path(folder) / name)
-            print(f"{name}: {outcome(read_json(path))}", flush=True)
+            (result,) = results_of(out, [name])
+            print(f"{name}: {outcome(result)}", flush=True)
             if not args.published:
                 draw_quiz(out)
             if args.out is None:

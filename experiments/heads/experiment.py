@@ -52,7 +52,7 @@ from experiments.heads.text import (
     training_text,
     vocabulary,
 )
-from experiments.heads.weights import LOOP, text_batch, weights
+from experiments.heads.weights import loop, text_batch, weights
 from experiments.records import PICTURE, Record
 from experiments.tables import Table
 from vaswani.attention_page.maps import head_weights
@@ -76,21 +76,21 @@ def train_or_load(seed: int, types: Vocabulary) -> Transformer:
     """The average of a training's last checkpoints; what was trained before is loaded."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = Transformer(LOOP["CONFIG"], len(types), len(types))
+    model = Transformer(loop.CONFIG, len(types), len(types))
     run = run_of(seed)
     if not (run / "model.pt").is_file():
         run.mkdir(parents=True, exist_ok=True)
         pairs = [(types.encode(s.source), types.encode(s.target)) for s in training_text(seed)]
         begun = time.process_time()
-        last: deque[dict[str, Tensor]] = deque(maxlen=LOOP["AVERAGED"])
+        last: deque[dict[str, Tensor]] = deque(maxlen=loop.AVERAGED)
         with open(run / STATISTICS, "w", encoding="utf-8") as log:
-            for update, loss in LOOP["train"](model, pairs):
-                if update % LOOP["CHECKPOINT_EVERY"] == 0:
+            for update, loss in loop.train(model, pairs):
+                if update % loop.CHECKPOINT_EVERY == 0:
                     last.append({name: p.clone() for name, p in model.state_dict().items()})
                     print(json.dumps({"update": update, "loss": loss}), file=log, flush=True)
         facts = environment()
         saved = {
-            "model": LOOP["average"](last),
+            "model": loop.average(last),
             "seconds": time.process_time() - begun,
             "cpu": facts["cpu"],
             "commit": facts["commit"],

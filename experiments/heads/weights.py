@@ -4,7 +4,6 @@ Shape letters: B sentences, N layers, H heads.
 """
 
 import contextlib
-import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,10 +17,9 @@ from experiments.heads.text import ROLES, Sentence
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.attention import causal_mask
 
-EXAMPLES = str(Path(__file__).parents[2] / "examples")
-sys.path.append(EXAMPLES)  # train_text.py is beside it
-LOOP = runpy.run_path(f"{EXAMPLES}/train.py")
-"""examples/train.py."""
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+import train as loop  # noqa: E402 (examples/train.py, found by the line above)
+
 ATTENTION = ("encoder", "decoder", "cross")
 
 
@@ -44,7 +42,7 @@ def text_batch(
     """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
     sources = [types.encode(one.source) for one in source or sentences]
     targets = [types.encode(one.target) for one in written or sentences]
-    batch = LOOP["collate"](list(zip(sources, targets, strict=True)))
+    batch = loop.collate(list(zip(sources, targets, strict=True)))
     forms = torch.tensor([[types.index(form) for form in one.forms] for one in sentences])
     return TextBatch(batch.source, batch.shifted, sentences, forms)
 

@@ -55,6 +55,10 @@ class NeighboursExperiment(FairseqExperiment):
         shown = [Table(["source", "ours"], rows, note)] if rows else []
         return [neighbours_table(record, list(record["rows"])), *shown]
 
+    def page_table(self, record: Record) -> Table:
+        """Some of the rows."""
+        return neighbours_table(record, self.page_rows(record))
+
     def draw(self, record: Record, folder: Path) -> None:
         """Each seed's sentences that are wrong, by row."""
         draw_wrong(record, folder / PICTURE)

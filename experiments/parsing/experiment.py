@@ -46,6 +46,15 @@ from vaswani.experiment.run_record import FINISHED
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
 PARSED = "parsed.json"
+ON_THE_PAGE = {
+    "right-branching": "right-branching",
+    "PCFG on gold tags": "PCFG, from gold tags",
+    "ours, tags: own source, free": "ours, from gold tags",
+    "ours, tags, relative positions: own source, free": "with relative positions",
+    "ours, words, then dropout 0.2: own source, free": "ours, from words",
+    "ours, words, relative positions: own source, free": "with relative positions",
+}
+"""The name of a parser in a record → in docs/results.md."""
 
 
 class ParsingExperiment(FairseqExperiment):
@@ -126,12 +135,22 @@ class ParsingExperiment(FairseqExperiment):
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, and the trees that were written."""
-        written = {f"{run.name}.{path.name}.gz": path for path in run.glob("*.trees")}
+        written = {f"{run.name}.{path.name}": path for path in run.glob("*.trees")}
         return {**super().files(run), **written}
 
     def tables(self, record: Record) -> list[Table]:
         """Each parser's F1, each training's nll, and F1 by the number of leaves."""
         return [parser_table(record), nll_table(record), count_table(record)]
+
+    def page_table(self, record: Record) -> Table:
+        """Some of the parsers, and some of their figures."""
+        parsers = all_parsers(record)
+        keys = (f"f1 to {LENGTHS[0]}", "f1", "complete_match")
+        lines = []
+        for name, title in ON_THE_PAGE.items():
+            lines.append([title, *(f"{parsers[name][key]:.1f}" for key in keys)])
+        columns = ["parser", f"F1, at most {LENGTHS[0]} words", "F1, all", "complete match, %"]
+        return Table(columns, lines)
 
 
 def by_count(run: Path, gold: Sequence[Tree], of_grammar: Sequence[Tree]) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class LaterChanges(SystemsExperiment):
         """The verdicts first."""
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
+    def page_table(self, record: Record) -> Table:
+        """The verdicts of some of the rows."""
+        return verdict_table(record, self.page_rows(record))
+
 
 def verdict(difference: Difference, better: int) -> str:
     """What a difference from ours says of a change.

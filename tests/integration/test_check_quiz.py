@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import run as mutants
+from scripts import planted_bugs as mutants
 
 #: bug → a check that has to find it
 FOUND = {

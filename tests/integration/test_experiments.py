@@ -11,7 +11,7 @@ from fairseq.models import build_model
 from fairseq.modules import LearnedPositionalEmbedding
 
 from experiments import harness, records
-from experiments.curves import read_log
+from experiments.curves import read_log, recorded_log
 from experiments.fairseq_runs import FairseqExperiment, result
 from experiments.harness import CommandError, Experiment, Row
 from experiments.learning.experiment import LearningExperiment
@@ -219,7 +219,7 @@ def test_curves_are_compared_without_translations(
     assert (run / "train.jsonl").stat().st_mtime_ns == logged, "it is done"
 
     folder = records.write_record(learning, records.measure(learning), tmp_path / "records", None)
-    assert read_log(folder / f"{run.name}.jsonl.gz") == read_log(run)
+    assert recorded_log(folder, {"run": str(run)}) == read_log(run)
     assert "| 1,000 |" in (folder / "page.md").read_text(encoding="utf-8")
     assert (folder / "picture.png").is_file()
 

@@ -3,7 +3,6 @@
 A test names all checks that a bug concerns, so that none cries without a reason.
 """
 
-import importlib
 import json
 import re
 import sys
@@ -825,12 +824,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import nothing_of_that_name")
     with pytest.raises(AdapterError, match=r"bad\.py raised ModuleNotFoundError on import"):
         check(tmp_path / "bad.py")
-
-
-def test_the_package_is_found_where_it_was() -> None:
-    """With a warning that names its new place, for one version."""
-    module = importlib.import_module("vaswani_transformer.check")
-    with pytest.warns(FutureWarning, match="from transformer_check import check"):
-        assert module.check is check
-    with pytest.raises(AttributeError), pytest.warns(FutureWarning):
-        _ = module.no_such_function

@@ -1,5 +1,6 @@
 """What imports what: the contracts of pyproject.toml, and what ``--help`` may wait for."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,17 @@ def test_a_command_is_read_in_few_files(verb):
     needed = {module, *graph.find_upstream_modules(module)}
     files = sorted(name for name in needed if not graph.find_children(name))
     assert len(files) <= FILES[verb], files
+
+
+def test_experiments_need_no_benchmarks_and_no_tests():
+    """Nor do they run an example as a script."""
+    refused = re.compile(r"^ *(from|import) (benchmarks|tests|runpy)\b.*", re.MULTILINE)
+    lines = {}
+    for path in (ROOT / "experiments").rglob("*.py"):
+        found = refused.search(path.read_text(encoding="utf-8"))
+        if found:
+            lines[path] = found[0]
+    assert lines == {}
 
 
 def test_each_verb_has_a_file_and_each_file_is_a_verb():

@@ -1,6 +1,5 @@
 """The rule for differences and intervals (experiments/), on data whose answer is known."""
 
-import gzip
 import json
 import math
 import statistics
@@ -13,6 +12,7 @@ from sacrebleu.metrics import BLEU
 
 from experiments import harness, records
 from experiments.intervals import Difference, Layout, differences, holm, mean_text, rule, signed
+from experiments.record_files import write_record_files
 from experiments.sentences import (
     COUNTS,
     bleu_of,
@@ -222,13 +222,13 @@ def test_a_records_counts_are_those_of_its_scores(folder: Path) -> None:
 def test_counts_are_kept_where_the_references_are_here(tmp_path: Path) -> None:
     """Those that are there stay: references may be elsewhere the next time."""
     references = write(tmp_path / "data" / "test.de", "a b c d\ne f g h")
-    write(tmp_path / "x_seed1.test.hyp", "a b c d\ne f g x")
-    (tmp_path / "x_seed1.test.hyp.gz").write_bytes(gzipped(tmp_path / "x_seed1.test.hyp"))
     sides = {
         "hypotheses": {"file": "eval/test.hyp"},
         "references": {"file": str(references), "sha256": sha256_of(references)},
     }
-    write(tmp_path / "x_seed1.score.json", json.dumps({"files": {"text": sides}}))
+    scores = json.dumps({"files": {"text": sides}}).encode()
+    files = {"x_seed1.test.hyp": b"a b c d\ne f g x\n", "x_seed1.score.json": scores}
+    write_record_files(tmp_path, files)
     keep_counts(tmp_path, ["x_seed1"])
     (name,) = kept = read_counts(tmp_path)
     assert name == "x_seed1" and kept[name][:, 2].tolist() == [4, 3]
@@ -254,8 +254,3 @@ def test_counts_of_other_translations_are_not_used(tmp_path: Path) -> None:
     rows["a"]["runs"][0]["bleu"] = 51.0
     add_widths_over_both(record, tmp_path)
     assert OVER_BOTH not in rows["a"]
-
-
-def gzipped(path: Path) -> bytes:
-    """A file's content, compressed."""
-    return gzip.compress(path.read_bytes())

@@ -1,17 +1,17 @@
 """LICENSES.md names what is in this repository and is not ours, and nothing else."""
 
-import gzip
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
+from experiments.record_files import ARCHIVE, record_files
 from tests.files import needs_records
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "LICENSES.md").read_text(encoding="utf-8")
-RECORDS = [ROOT / "benchmarks" / "results", ROOT / "experiments"]
 #: files of translations or parses
-TRANSLATIONS = re.compile(r"\.hyp(\.tok)?(\.gz)?$|\.trees(\.gz)?$|_generate\.log\.gz$")
+TRANSLATIONS = re.compile(r"\.hyp(\.tok)?(\.gz)?$|\.trees(\.gz)?$|_generate\.log(\.gz)?$")
 #: records whose translations are of the demo's text, which is ours
 OF_THE_DEMO = ("experiments/neighbours/records/**/*", "benchmarks/results/*_unspaced/*")
 
@@ -26,20 +26,49 @@ def patterns() -> list[str]:
     return [code or link for code, link in found]
 
 
-def files_of(patterns: Iterable[str]) -> list[Path]:
+@cache
+def files_in_archives() -> dict[str, bytes]:
+    """The files in the archives of all records, by their paths once they are unpacked there."""
+    contents = {}
+    for top in ("benchmarks", "experiments"):
+        for archive in ROOT.glob(f"{top}/**/{ARCHIVE}"):
+            folder = archive.parent.relative_to(ROOT)
+            for name, content in record_files(archive.parent).items():
+                contents[(folder / name).as_posix()] = content
+    return contents
+
+
+@cache
+def files() -> list[str]:
+    """Every file that the page may name, those in archives among them."""
+    paths = list(files_in_archives())
+    for top in ("benchmarks", "experiments", "models", "tests"):
+        on_disk = (path for path in (ROOT / top).rglob("*") if path.is_file())
+        paths += [path.relative_to(ROOT).as_posix() for path in on_disk]
+    return paths
+
+
+def files_of(patterns: Iterable[str]) -> list[str]:
     """Every file that a pattern matches, once for each pattern that does."""
-    return [path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()]
+    named = []
+    for pattern in patterns:
+        expression = re.compile(expression_of(pattern))
+        named += [path for path in files() if expression.fullmatch(path)]
+    return named
 
 
-def has_sentences(path: Path) -> bool:
-    """Whether a training's log has sentences of its validation text."""
-    return b'"valid_sample"' in gzip.decompress(path.read_bytes())
+def expression_of(pattern: str) -> str:
+    """The regular expression of a pattern of paths."""
+    parts = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*"}
+    pieces = re.split(r"(\*\*/|\*\*|\*)", pattern)
+    return "".join(parts.get(piece, re.escape(piece)) for piece in pieces)
 
 
 @needs_records
 def test_every_file_that_the_page_names_is_there() -> None:
     assert len(patterns()) > 15
-    assert [pattern for pattern in patterns() if not any(ROOT.glob(pattern))] == []
+    named = [pattern for pattern in patterns() if not (ROOT / pattern).exists()]
+    assert [pattern for pattern in named if not files_of([pattern])] == []
 
 
 @needs_records
@@ -47,18 +76,19 @@ def test_every_file_of_translations_is_in_one_row_of_the_page() -> None:
     """Or is of the demo's text. 118 files of Tatoeba's sentences were in none."""
     named = files_of(patterns())
     demo = files_of(OF_THE_DEMO)
-    files = [path for folder in RECORDS for path in folder.rglob("*") if path.is_file()]
-    translations = [path for path in files if TRANSLATIONS.search(path.name)]
+    folders = ("benchmarks/results", "experiments")
+    in_records = [path for path in files() if path.startswith(folders)]
+    translations = [path for path in in_records if TRANSLATIONS.search(path)]
     assert len(translations) > 200
     wrong = []
     for path in translations:
         rows = 0 if path in demo else 1
         if named.count(path) != rows:
-            wrong.append(f"{path.relative_to(ROOT)}: {named.count(path)} rows")
+            wrong.append(f"{path}: {named.count(path)} rows")
     assert wrong == []
-    logs = [path for path in files if path.name.endswith(".jsonl.gz")]
-    with_text = [path for path in logs if has_sentences(path)]
-    assert [path for path in with_text if path not in named] == []
+    # logs of trainings that have sentences of their validation text
+    with_text = [path for path, log in files_in_archives().items() if b'"valid_sample"' in log]
+    assert with_text and [path for path in with_text if path not in named] == []
 
 
 def test_every_shipped_model_that_is_not_under_the_mit_licence_is_named() -> None:

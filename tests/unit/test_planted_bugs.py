@@ -9,8 +9,8 @@ import pytest
 
 from experiments.bugs import page as bugs
 from experiments.bugs import quiz
+from scripts import planted_bugs as mutants
 from tests.files import needs_records
-from tests.mutants import run as mutants
 
 ALL = [mutants.read(name) for name in mutants.names()]
 
@@ -37,7 +37,7 @@ def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "COPIED", ("tests",))
     monkeypatch.setattr(mutants, "FILES", ("a.py",))
-    monkeypatch.setattr(mutants, "__file__", str(tmp_path / "tests" / "mutants" / "run.py"))
+    monkeypatch.setattr(mutants, "PATCHES", tmp_path / "tests" / "mutants")
     return tmp_path
 
 

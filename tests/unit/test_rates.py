@@ -1,6 +1,5 @@
 """Peak learning rates: of every row of every record, and of the experiment that asks for them."""
 
-import gzip
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -8,22 +7,18 @@ from typing import Any
 import pytest
 
 from experiments import harness, records
-from experiments.curves import logged
+from experiments.curves import logged, recorded_log_path
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, peak_rate
 from experiments.rates import experiment as rates
+from experiments.record_files import record_file, record_lines
 from tests.files import needs_records, write
+from tests.records import experiment_of, records_of_experiments
 from vaswani.common.find import find_config
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDS = sorted(path.parent for path in ROOT.glob("experiments/**/records/*/record.json"))
-
-
-def experiment_of(folder: Path) -> harness.Experiment:
-    return harness.find(folder.parents[1].relative_to(ROOT / "experiments").as_posix())
-
-
 TRAINED_BY_FAIRSEQ = [
-    folder for folder in RECORDS if isinstance(experiment_of(folder), FairseqExperiment)
+    folder
+    for folder in records_of_experiments()
+    if isinstance(experiment_of(folder), FairseqExperiment)
 ]
 
 
@@ -43,9 +38,8 @@ def test_a_records_rates_are_those_of_its_rows_and_of_its_logs(folder: Path) -> 
         assert peak_rate(config) == pytest.approx(row["rate"])
         warm_up = config.lr_scheduler.warmup_updates
         for run in row["runs"]:
-            log = folder / run.get("log", f"{Path(run['run']).name}.jsonl.gz")
-            with gzip.open(log, "rt") as stream:
-                lines = [logged(line) for line in stream]
+            log = recorded_log_path(folder, run)
+            lines = [logged(line) for line in record_lines(log.parent, log.name)]
             last = [line for line in lines if "train_lr" in line][-1]
             update = last["train_num_updates"]
             expected = row["rate"] * min(update / warm_up, (warm_up / update) ** 0.5)
@@ -117,7 +111,7 @@ def test_a_record_of_the_rates_takes_cells_of_other_records(
     assert "34.34 (34.48, 34.28, 34.26)" in page and "2.353" in page
     assert "| relative positions | 0.004, 0.008 | 0.004 | 3 |" in page
     assert "since2017/records/2026-11-27_nvidia-h100-80gb-hbm3` has trained paper, 0.004" in page
-    assert (folder / "rotary_positions_seed1.jsonl.gz").is_file()
+    assert record_file(folder, "rotary_positions_seed1.jsonl")
     before = (folder / "record.json").read_bytes()
     records.write_page(experiment, folder)
     assert (folder / "record.json").read_bytes() == before

@@ -1,6 +1,5 @@
 """docs/results.md: each figure is that of a committed record, and the records are their logs'."""
 
-import gzip
 import json
 import math
 import re
@@ -13,30 +12,24 @@ import torch
 from fairseq.modules import ConvTBC
 
 from experiments import costs, harness, records
-from experiments.curves import read_log
+from experiments.curves import recorded_log
 from experiments.learning import experiment as learning
 from experiments.neighbours import experiment as neighbours
 from experiments.recall import experiment as recall
 from experiments.recall import systems
+from experiments.record_files import record_file, record_lines, recorded_translations
 from experiments.system_tables import PARAMETERS, SystemsExperiment
 from experiments.table3.experiment import contrast_table
 from tests.files import needs_records, write
+from tests.records import experiment_of, id_of, records_of_experiments
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.scoring import report
-from vaswani.scoring.score_input import ScoreInput, read_aligned
+from vaswani.scoring.score_input import ScoreInput
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
-RECORDS = sorted(path.parent for path in ROOT.glob("experiments/**/records/*/record.json"))
-
-
-def id_of(folder: Path) -> str:
-    return str(folder.relative_to(ROOT / "experiments"))
-
-
-def experiment_of(folder: Path) -> harness.Experiment:
-    return harness.find(folder.parents[1].relative_to(ROOT / "experiments").as_posix())
+RECORDS = records_of_experiments()
 
 
 @needs_records
@@ -78,13 +71,13 @@ def test_a_record_is_what_its_logs_say(folder: Path) -> None:
             assert all(key in row for key in PARAMETERS[1:])
         for run in [*row["runs"], *row.get("rates", [])]:
             stem = Path(run["run"]).name
-            content = gzip.decompress((folder / f"{stem}.jsonl.gz").read_bytes())
-            log: list[dict[str, Any]] = [json.loads(line) for line in content.splitlines()]
+            lines = record_lines(folder, f"{stem}.jsonl")
+            log: list[dict[str, Any]] = [json.loads(line) for line in lines]
             losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
             assert run["perplexity"] == pytest.approx(2 ** min(losses))
             if "bleu" not in run:  # it chose a learning rate
                 continue
-            scores = json.loads((folder / f"{stem}.score.json").read_text(encoding="utf-8"))
+            scores = json.loads(record_file(folder, f"{stem}.score.json"))
             bleu = scores.get("bleu") or scores["bleu_tokenised"]
             assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
             assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
@@ -96,7 +89,7 @@ def test_the_record_of_learning_is_what_its_logs_say() -> None:
     (folder,) = (ROOT / "experiments" / "learning" / "records").iterdir()
     for row in records.read_record(folder)["rows"].values():
         for run, curve in zip(row["runs"], learning.curves_of(row), strict=True):
-            log = read_log(folder / run.get("log", f"{run['run']}.jsonl.gz"))
+            log = recorded_log(folder, run)
             assert (curve, run["tokens_per_update"]) == (log.curve, log.tokens)
 
 
@@ -105,16 +98,16 @@ COMPARED = [
 ]
 
 
-def recorded_translations(folder: Path, run: dict[str, Any]) -> ScoreInput:
+def recorded_input(folder: Path, run: dict[str, Any]) -> ScoreInput:
     """What a run translated, beside its references; skips where their text is not prepared."""
     name = Path(run["run"]).name
-    scores = json.loads((folder / f"{name}.score.json").read_text(encoding="utf-8"))
+    scores = json.loads(record_file(folder, f"{name}.score.json"))
     kind, sides = next(iter(scores["files"].items()))
     references = ROOT / sides["references"]["file"]
     if not references.is_file() or sha256_of(references) != sides["references"]["sha256"]:
         pytest.skip(f"{sides['references']['file']} is not prepared: p is not recomputed")
-    hypotheses = folder / f"{name}.{Path(sides['hypotheses']['file']).name}.gz"
-    return ScoreInput(folder, **{kind: read_aligned(hypotheses, references)})
+    hypotheses = f"{name}.{Path(sides['hypotheses']['file']).name}"
+    return ScoreInput(folder, **{kind: recorded_translations(folder, hypotheses, references)})
 
 
 @pytest.mark.slow
@@ -124,8 +117,8 @@ def test_each_p_is_that_of_the_kept_translations(folder: Path) -> None:
     first, *later = records.read_record(folder)["rows"].values()
     references = {run["run"].rpartition("_")[2]: run for run in first["runs"]}
     for run in [run for row in later for run in row["runs"] if "bleu_p" in run]:
-        other = recorded_translations(folder, references[run["run"].rpartition("_")[2]])
-        metrics = report.compare(recorded_translations(folder, run), other)["metrics"]
+        other = recorded_input(folder, references[run["run"].rpartition("_")[2]])
+        metrics = report.significance_of(recorded_input(folder, run), other)["metrics"]
         bleu = metrics.get("bleu") or metrics["bleu_tokenised"]
         assert bleu["score"] == pytest.approx(run["bleu"])
         for name, compared in {"bleu": bleu, "chrf": metrics["chrf"]}.items():

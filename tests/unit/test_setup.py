@@ -12,7 +12,7 @@ import pytest
 import setuptools
 import yaml
 
-from tests.mutants import run as mutants
+from scripts import planted_bugs as mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -73,6 +73,23 @@ def environment() -> Table:
     }
 
 
+def machine(device: str) -> Table:
+    """The environment, as recorded for runs, and the device that figures are measured on."""
+    return {**environment(), "device": device}
+
+
+def hardware_name(facts: Table) -> str:
+    """The hardware in the name of a record: ``nvidia-h200``, ``amd-epyc-family-25-model-1-2cpu``.
+
+    Args:
+        facts: of :func:`machine`
+    """
+    hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
+    words = re.sub(r"\(.*?\)|processor|@[^,]*", " ", hardware.lower())
+    name = "-".join(re.findall(r"[a-z0-9]+", words)) or platform.machine()
+    return f"{name}-{facts['cores']}cpu" if facts["device"] == "cpu" else name
+
+
 def commit() -> str | None:
     """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
     root = Path(__file__).resolve().parents[2]

@@ -1,6 +1,10 @@
-"""Markdown pages that are read elsewhere than where they were written. setup.py uses it, too."""
+"""Tables in Markdown, and pages that are read elsewhere than where they were written.
+
+setup.py uses it, too.
+"""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 #: images and links of Markdown, whose text may contain brackets, and images of HTML
@@ -8,6 +12,12 @@ LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)|<img src=\"([^\
 #: between two lines of three dashes at the beginning of a page
 FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 FENCE = "```"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table: its columns, the rule, and its rows."""
+    cells = [columns, ["---"] * len(columns), *rows]
+    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 def without_dead_links(text: str, folder: Path | None = None) -> str:

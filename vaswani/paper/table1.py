@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.artifact import making_recorded
+from vaswani.common.markdown import markdown_table
 from vaswani.common.options import argument, option
 from vaswani.paper.layers import LAYERS, K, Layer, R
 
@@ -173,18 +174,23 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
     formulas = {layer.name: layer.formula for layer in LAYERS}
     counted_at = rows[0]["multiplications"]
     n, d = LENGTHS[-1], WIDTHS[-1]
-    lines = [
-        f"| layer | per layer, paper | multiplications, n {counted_at['n']}, d {counted_at['d']}: "
-        f"paper's term, all | steps, paper | counted, n {SHORT} and {LONG} | path, paper | "
-        f"measured, n {SHORT} and {LONG} | forward and backward, n {n}, d {d} |",
-        "|---|---|---|---|---|---|---|---|",
+    columns = [
+        "layer",
+        "per layer, paper",
+        f"multiplications, n {counted_at['n']}, d {counted_at['d']}: paper's term, all",
+        "steps, paper",
+        f"counted, n {SHORT} and {LONG}",
+        "path, paper",
+        f"measured, n {SHORT} and {LONG}",
+        f"forward and backward, n {n}, d {d}",
     ]
+    cells = []
     for row in rows:
         paper = formulas[row["layer"]]
         numbers = row["multiplications"]
         term = paper.multiplications(numbers["n"], numbers["d"])
         cost_there = row["cost"][f"{n}x{d}"]
-        columns = [
+        cells_of_row = [
             row["layer"],
             paper.complexity,
             f"{term:,}, {numbers['counted']:,}",
@@ -194,8 +200,9 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
             " and ".join(str(steps) for steps in row["path"].values()),
             f"{1000 * cost_there['seconds']:,.0f} ms, {cost_there['held_bytes'] / 1e6:,.0f} MB",
         ]
-        lines.append(f"| {' | '.join(columns)} |")
-    lines += [
+        cells.append(cells_of_row)
+    lines = [
+        *markdown_table(columns, cells),
         "",
         "Length beyond which self-attention takes more multiplications (0: always):",
         "",

@@ -237,6 +237,16 @@ def remark(rows: dict[str, bleu.ScoreRow]) -> str:
 
 
 def compare(system: ScoreInput, other: ScoreInput) -> Table:
+    """Whether this system and another differ significantly, and the files of the other.
+
+    Raises:
+        UserError: the other system has different references.
+    """
+    significance = significance_of(system, other)
+    return {"files": other.main.fingerprints(), **significance}
+
+
+def significance_of(system: ScoreInput, other: ScoreInput) -> Table:
     """Whether this system and another differ significantly.
 
     Raises:
@@ -250,8 +260,7 @@ def compare(system: ScoreInput, other: ScoreInput) -> Table:
         )
     warn(that)
     metrics, _ = metrics_of(system)
-    compared = bleu.compare(metrics, this.hypotheses, that.hypotheses, this.all_references)
-    return {"files": that.fingerprints(), **compared}
+    return bleu.compare(metrics, this.hypotheses, that.hypotheses, this.all_references)
 
 
 def comparison_table(comparison: Table) -> list[str]:

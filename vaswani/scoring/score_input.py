@@ -258,11 +258,26 @@ def read_aligned(hypotheses: Path, *references: Path, compose: bool = False) -> 
         compose: bring all to Unicode's form NFC, and say so where that changes something
 
     Raises:
-        UserError: they have no lines, or not the same number, or BPE was not undone.
+        UserError: see :func:`align`.
     """
     read = read_composed if compose else read_lines
     lines = list(read(hypotheses))
     sides = [list(read(path)) for path in references]
+    return align(lines, sides, (hypotheses, *references))
+
+
+def align(lines: list[str], sides: list[list[str]], files: tuple[Path, ...]) -> AlignedLines:
+    """Put the lines of translations and of their references beside each other.
+
+    Args:
+        lines: the translations
+        sides: the references, one or more of each sentence
+        files: where the translations and each of the references are from, as messages name it
+
+    Raises:
+        UserError: they have no lines, or not the same number, or BPE was not undone.
+    """
+    hypotheses, *references = files
     for path, reference_lines in zip(references, sides, strict=True):
         if not lines or len(lines) != len(reference_lines):
             raise UserError(
@@ -271,14 +286,14 @@ def read_aligned(hypotheses: Path, *references: Path, compose: bool = False) -> 
             )
         if not any(line.strip() for line in reference_lines):
             raise UserError(f"{path} has {len(reference_lines):,} lines, and all are blank")
-    for path, side in zip((hypotheses, *references), (lines, *sides), strict=True):
+    for path, side in zip(files, (lines, *sides), strict=True):
         number = next((number for number, line in enumerate(side, 1) if _BPE_MARK.search(line)), 0)
         if number:
             raise UserError(
                 f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords first "
                 "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
             )
-    return AlignedLines(lines, sides[0], (hypotheses, *references), tuple(sides[1:]))
+    return AlignedLines(lines, sides[0], files, tuple(sides[1:]))
 
 
 def read_composed(path: Path) -> list[str]:

@@ -1,0 +1,42 @@
+"""The picture of systems' costs: BLEU and validation loss against time and operations."""
+
+from pathlib import Path
+from typing import Any
+
+from experiments.curves import recorded_log
+from experiments.pictures import figure_of, save_figure
+from experiments.records import PICTURE, Record
+
+
+def draw_costs(record: Record, folder: Path) -> None:
+    """BLEU and validation nll against minutes of the processor and against operations."""
+    figure, axes = figure_of(2, 2, size=(10, 7), sharex="col", sharey="row")
+    costs = {"processor_seconds": 60, "operations": 1}
+    for number, (name, row) in enumerate(record["rows"].items()):
+        style: dict[str, Any] = {"color": f"C{number}", "alpha": 0.7}
+        for seed, run in enumerate(row["runs"]):
+            curve = recorded_log(folder, run).curve
+            for (bleu, loss), (key, unit) in zip(axes.T, costs.items(), strict=True):
+                each = run[key] / unit / run["updates"]
+                loss.plot([each * update for update in curve], list(curve.values()), **style)
+                label = "" if seed else name
+                bleu.plot(each * run["updates"], run["bleu"], "o", label=label, **style)
+    axes[0, 0].set_ylabel("BLEU")
+    axes[0, 0].margins(y=0.15)
+    axes[0, 0].legend(fontsize=8)
+    loss_axis = axes[1, 0]
+    loss_axis.set_ylabel("validation nll, bits")
+    loss_axis.set_yscale("log")
+    loss_axis.yaxis.set_major_locator(figure_ticks((1, 2, 5)))
+    loss_axis.yaxis.set_major_formatter("{x:g}")
+    loss_axis.yaxis.set_minor_formatter("")
+    loss_axis.set_xlabel("minutes of one processor, forward and backward passes")
+    axes[1, 1].set_xlabel("operations counted")
+    save_figure(figure, folder / PICTURE)
+
+
+def figure_ticks(subs: tuple[int, ...]) -> Any:
+    """Ticks of a logarithmic axis at these multiples of the powers of ten."""
+    from matplotlib import ticker
+
+    return ticker.LogLocator(subs=subs)

@@ -1,1 +1,0 @@
-"""The demo's text: sentences with numbers, dates, times and amounts, and their translations."""
