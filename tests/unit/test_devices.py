@@ -23,6 +23,7 @@ from transformer_plugin.task import VaswaniTranslationTask
 from vaswani_transformer import SearchOptions
 from vaswani_transformer.search.incremental import IncrementalModel, rule_and_limit
 from vaswani_transformer.search.loop import search_loop
+from vaswani_transformer.vocabulary import FAIRSEQ_IDS
 
 META = torch.device("meta")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -157,7 +158,7 @@ def test_search(dtype: torch.dtype, penalty: str) -> None:
     with Watch() as watch, torch.no_grad():
         rule, limit = rule_and_limit(options, source)
         memory = memory_of(model.encoder(source))
-        decoding = IncrementalModel(options, model.decoder, memory, limit)
+        decoding = IncrementalModel(options, model.decoder, memory, limit, FAIRSEQ_IDS)
         history = search_loop(decoding, rule, 3, 2, 2, 3, META)
     assert watch.seen > 200
     assert watch.elsewhere == []
