@@ -177,6 +177,9 @@ class Host(Training):
 
 def leave_out_the_step() -> None:
     """In this process, run a step of a search layer by layer, as every other pass."""
+    from vaswani_transformer.fast import step
+
+    step.make_step = lambda decoder: None
 
 
 def run(rounds: int = 9, updates: int = 20, searches: int = 3) -> dict[str, Any]:
