@@ -28,10 +28,10 @@ from benchmarks.table import Row, median_and_range
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
 
-NAMES = ("fairseq", "ours", "fairseq, our bf16 autocast", "ours, bf16")
+WITHOUT = "ours, without lean updates and steps"
+"""Ours as it would be with fairseq's walks over the modules, and with steps layer by layer."""
+NAMES = ("fairseq", "ours", WITHOUT, "fairseq, our bf16 autocast", "ours, bf16")
 """The systems that are trained, of ``TRAINED``; those in fp32 are also searched with."""
-LAYER_BY_LAYER = "ours, step layer by layer"
-"""Ours without ``fast/step.py``; only searched with."""
 REFERENCE = "fairseq"
 WORDS = 290
 SENTENCES = 400
@@ -113,14 +113,16 @@ class Host(Training):
     """A training and a search of a narrow model in this process, whose thread is timed.
 
     Args:
-        layer_by_layer: search without ``fast/step.py``
+        lean: with ``fast/step.py`` and ``lean_updates.py``, and the optimizer's plain loops
         options: of :class:`benchmarks.train.Training`, without ``data``
     """
 
-    def __init__(self, layer_by_layer: bool = False, **options: Any) -> None:
+    def __init__(self, lean: bool = True, **options: Any) -> None:
         from vaswani.experiment.plugin import load_plugin
 
         load_plugin()
+        if not lean:
+            leave_out_lean_forms()
         with tempfile.TemporaryDirectory() as folder:
             write_random_text(Path(folder))
             super().__init__(folder, **options)
@@ -137,8 +139,6 @@ class Host(Training):
         lengths = torch.tensor([SOURCE_LENGTH])
         self.sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
         self.sample["net_input"]["prev_output_tokens"] = source[:, -1:]
-        if layer_by_layer:
-            leave_out_the_step()
 
     def train(self, count: int) -> float:
         """Do ``count`` updates; milliseconds of this thread for each."""
@@ -175,14 +175,22 @@ class Host(Training):
         return counter.all / times, counter.no_views / times
 
 
-def leave_out_the_step() -> None:
-    """In this process, run a step of a search layer by layer, as every other pass."""
+def leave_out_lean_forms() -> None:
+    """In this process, do as fairseq and the readable decoder do."""
+    from fairseq.optim import FairseqOptimizer
+
+    from transformer_plugin.lean_updates import LeanUpdates
+    from transformer_plugin.optimizer import VaswaniAdam
     from vaswani_transformer.fast import step
 
     step.make_step = lambda decoder: None
+    del LeanUpdates.train
+    del LeanUpdates.set_num_updates
+    VaswaniAdam.zero_grad = FairseqOptimizer.zero_grad  # type: ignore[method-assign]
+    VaswaniAdam.multiply_grads = FairseqOptimizer.multiply_grads  # type: ignore[method-assign]
 
 
-def run(rounds: int = 9, updates: int = 20, searches: int = 3) -> dict[str, Any]:
+def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]:
     """One row for each system.
 
     Args:
@@ -193,8 +201,7 @@ def run(rounds: int = 9, updates: int = 20, searches: int = 3) -> dict[str, Any]
     usable = precisions("cpu")
     trained = [name for name in NAMES if precision_of(name) in usable]
     searched = [name for name in trained if precision_of(name) == "fp32"]
-    workers = {name: start(name) for name in [*trained, LAYER_BY_LAYER]}
-    searched.append(LAYER_BY_LAYER)
+    workers = {name: start(name) for name in trained}
     rows: dict[str, Row] = {name: {"system": name} for name in workers}
     measure("search", "step", searched, workers, rows, rounds, searches)
     for name in trained:
@@ -212,13 +219,12 @@ def run(rounds: int = 9, updates: int = 20, searches: int = 3) -> dict[str, Any]
 
 def start(name: str) -> Worker:
     """The process of a system."""
-    layer_by_layer = name == LAYER_BY_LAYER
-    system = TRAINED["ours" if layer_by_layer else name]
+    system = TRAINED["ours" if name == WITHOUT else name]
     options = {
         "flags": [*system["flags"], *size_flags("narrow"), *BATCH],
         "device": "cpu",
         "autocast": system.get("autocast", False),
-        "layer_by_layer": layer_by_layer,
+        "lean": name != WITHOUT,
     }
     return Worker(Host, options, {"OMP_NUM_THREADS": "1"})
 
@@ -250,9 +256,14 @@ def measure(
             times[name].append(workers[name].ask(method, count))
         log_progress(f"host: {method}, round {number} of {rounds}")
     for name in names:
-        pairs = zip(times[name], times[REFERENCE], strict=True)
-        ratios = [own / theirs for own, theirs in pairs]
         everything, without_views = workers[name].ask("operations", method)
         rows[name][f"ms/{unit}"] = median_and_range(times[name])
-        rows[name][f"{unit}: ratio"] = median_and_range(ratios)
+        rows[name][f"{unit}: ratio"] = ratios(times[name], times[REFERENCE])
+        if name == "ours":
+            rows[name][f"{unit}: to without"] = ratios(times[name], times[WITHOUT])
         rows[name][f"{unit}: operations"] = f"{everything:,.0f}, {without_views:,.0f}"
+
+
+def ratios(own: list[float], reference: list[float]) -> dict[str, float]:
+    """Of each round's times, median and range."""
+    return median_and_range([a / b for a, b in zip(own, reference, strict=True)])
