@@ -123,7 +123,8 @@ def has_global_hooks() -> bool:
 class Step:
     """A decoder's stack for one position of each hypothesis, without gradients.
 
-    It holds modules' methods and no tensor, and is made anew for each search.
+    It holds modules' methods and no tensor, and is made anew for each search. A hook that is
+    registered in the middle of a search is called from the next search on.
 
     Args:
         layers: of the decoder, all of them the paper's and of one shape
