@@ -1,6 +1,6 @@
 """Measures our model and its peers in one run, and writes a record.
 
-    python -m benchmarks.run                       train, decode, scaling, loss, pieces
+    python -m benchmarks.run                       train, decode, scaling, loss, pieces, host
     python -m benchmarks.run train --device cuda
     python -m benchmarks.run decode --full         1,000 sentences; for train, the big model too
 
@@ -17,19 +17,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decode, loss, pieces, scaling, train
+from benchmarks import decode, host, loss, pieces, scaling, train
 from benchmarks.machine import precisions
 from benchmarks.table import markdown
 from vaswani.common.environment import environment, hardware_name, machine
 from vaswani.common.files import atomic_write
 
-NAMES = ("train", "decode", "scaling", "loss", "pieces")
+NAMES = ("train", "decode", "scaling", "loss", "pieces", "host")
 TITLES = {
     "train": "Training",
     "decode": "Decoding, beam 4",
     "scaling": "Cost of one forward and backward pass, fp32",
     "loss": "Output projection and loss alone",
     "pieces": "Time without one of the quick forms",
+    "host": "Host time",
 }
 RESULTS = Path(__file__).parent / "results"
 MULTI30K = Path("data/multi30k_en_de/data-bin")
@@ -119,6 +120,8 @@ def measure(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
         return scaling.run(args.device, args.full, args.threads)
     if name == "pieces":
         return pieces.run(args.device, data)
+    if name == "host":
+        return host.run()
     return loss.run(args.device, args.full)
 
 
@@ -167,7 +170,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     Path(args.out).mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    data = data_to_use(args.data)
+    data = "none" if names == ["host"] else data_to_use(args.data)
     facts = machine(args.device)
     facts.update(data=data, threads_used=args.threads, precisions=precisions(args.device))
     facts["command"] = " ".join(["python -m benchmarks.run", *argv])

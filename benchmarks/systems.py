@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from benchmarks.machine import precisions
 
 SIZES = {
+    "narrow": {"layers": 6, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2},
     "trial": {"layers": 1, "embed_dim": 64, "ffn_embed_dim": 128, "attention_heads": 2},
     "tiny": {"layers": 4, "embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4},
     "small": {"layers": 3, "embed_dim": 256, "ffn_embed_dim": 1024, "attention_heads": 4},
@@ -12,7 +13,7 @@ SIZES = {
     "big": {"layers": 6, "embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16},
 }
 """``tiny`` (Multi30k's) and ``small`` are not in the paper; two CPU cores train them in minutes.
-``trial`` is for a benchmark's own trial."""
+``trial`` is for a benchmark's own trial, ``narrow`` for host time."""
 
 
 def size_flags(size: str) -> list[str]:

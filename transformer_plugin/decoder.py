@@ -16,6 +16,7 @@ from vaswani_transformer.decoder import Decoder
 from vaswani_transformer.embedding import LearnedPositions
 from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.fast.linear import FastLinear
+from vaswani_transformer.fast.step import FastDecoder
 from vaswani_transformer.loss import accumulation_dtype
 from vaswani_transformer.precision import autocast
 
@@ -26,7 +27,7 @@ CACHE = "vaswani_cache"
 """The key of the :class:`DecoderCache` in fairseq's incremental state."""
 
 
-class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
+class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
     """The paper's decoder as fairseq calls it; the target must be padded on the right.
 
     Args:

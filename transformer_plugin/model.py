@@ -26,11 +26,12 @@ from .config import (
 )
 from .decoder import VaswaniDecoder
 from .encoder import VaswaniEncoder
+from .lean_updates import LeanUpdates
 from .retained_dropout import retain_dropout
 
 
 @register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
-class VaswaniTransformerModel(FairseqEncoderDecoderModel):
+class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
     """The base model of "Attention Is All You Need" (Table 3, first row).
 
     Attributes:

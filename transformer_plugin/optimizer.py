@@ -98,6 +98,20 @@ class VaswaniAdam(FairseqOptimizer):
         """True: under ``--fp16`` fairseq may hand over one long parameter."""
         return True
 
+    def zero_grad(self) -> None:
+        """As fairseq's, in one pass over the parameters, not two."""
+        for parameter in self.params:
+            parameter.grad = None
+
+    def multiply_grads(self, c: Any) -> None:
+        """Multiply all gradients by the number ``c``, or by a tensor of one, in one call."""
+        gradients = [p.grad for p in self.params if p.grad is not None]
+        if not gradients:
+            return
+        if torch.is_tensor(c):
+            c = c.to(gradients[0].device)
+        torch._foreach_mul_(gradients, c)
+
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:

@@ -5,6 +5,7 @@ computes what its parent computes, within rounding, and adds no parameter:
     dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
     attention.py     FastSelfAttention, FastCrossAttention: torch's fused kernels; FastEncoder: no
                      mask where nothing is padded
+    step.py          FastDecoder: a step of a search as one function
     chunked_loss.py  the loss of loss.py, from features instead of logits
     compiled_loss.py the same by torch.compile, on a GPU
     malloc.py        the allocator's defaults; no result changes
@@ -16,17 +17,20 @@ from collections.abc import Iterable
 from torch import nn
 
 from ..attention import CrossAttention, SelfAttention
+from ..decoder import Decoder
 from ..encoder import Encoder
 from .attention import FastCrossAttention, FastEncoder, FastSelfAttention
 from .dropout import FastDropout
 from .linear import FastLinear
+from .step import FastDecoder
 
 FUSED_ATTENTION: dict[type[nn.Module], type[nn.Module]] = {
     SelfAttention: FastSelfAttention,
     CrossAttention: FastCrossAttention,
     Encoder: FastEncoder,
+    Decoder: FastDecoder,
 }
-"""What replaces what, for torch's ``scaled_dot_product_attention`` alone."""
+"""What replaces what where attention alone is computed by torch's kernels."""
 FAST: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: FastLinear,
     nn.Dropout: FastDropout,

@@ -49,11 +49,11 @@ def in_autocast() -> bool:
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether ``linear`` gives this product to oneDNN; a graph would be for this size alone."""
     return (
-        x.dtype == weight.dtype == torch.float32
-        and x.device.type == "cpu"
-        and not is_traced()
-        and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
+        not is_traced()
         and choices_for("cpu").fp32_by_onednn
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
         and not in_autocast()
     )
 
