@@ -9,6 +9,7 @@ the model's own forward, and the one that gives every translation is named.
 Shape letters: B batch, S source, T target.
 """
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -245,8 +246,9 @@ def verdict_of(subject: Subject) -> Verdict:
             return Verdict(check_id, says)
     for says, decoder in wrong_decoders(subject, model.model, model.source):
         for search in (RIGHT, Search(beam=1), Search(stop="limit")):
-            if model.is_given_by(search, decoder):
-                return Verdict("decoding", says)
+            with suppress(AdapterError):  # a model may refuse such input, so it is not the mistake
+                if model.is_given_by(search, decoder):
+                    return Verdict("decoding", says)
     right = model.score(model.simulate(RIGHT, own))
     seen = model.score(model.translations)
     ended = [n for n, row in enumerate(model.translations) if subject.config.end in row]

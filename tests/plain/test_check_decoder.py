@@ -145,13 +145,10 @@ SIDES = {
 
 
 def tried(faults: dict[str, Any]) -> list[Any]:
-    """All faults; those whose check another has shown to fail are tried with the slow tests."""
-    first: dict[Any, str] = {}
-    for fault, check_of_it in faults.items():
-        first.setdefault(check_of_it, fault)
+    """All faults, two thirds of them with the slow tests: each takes a card."""
     return [
-        pytest.param(fault, marks=[] if first[faults[fault]] == fault else pytest.mark.slow)
-        for fault in faults
+        pytest.param(fault, marks=[] if number % 3 == 0 else pytest.mark.slow)
+        for number, fault in enumerate(faults)
     ]
 
 

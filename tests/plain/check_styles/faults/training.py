@@ -40,7 +40,7 @@ def of_optimizer(name: str, says: str, call: str, id: str = "adam", above: str =
         says=says,
         batch_first=[*head, (A_ADAM, call.replace("PARAMETERS", "model.parameters()"))],
         multihead=[*head, (M_ADAM, call.replace("PARAMETERS", "model.parameters()"))],
-        sequence_first=[*head, (S_ADAM, call.replace("PARAMETERS", "parameter-count"))],
+        sequence_first=[*head, (S_ADAM, call.replace("PARAMETERS", "parameters"))],
     )
 
 
