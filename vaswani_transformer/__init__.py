@@ -21,6 +21,7 @@ In the order in which to read it:
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     sums.py             hashes of files
+    typed.py            tables from files, each value of its type
     fast/               quicker forms of some modules, each equal to the readable one
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
