@@ -28,7 +28,7 @@ def options_of(hint: Any) -> list[Any]:
 
 def is_a(value: object, hint: Any) -> bool:
     """Whether a value is of a type; a whole number is a number, ``true`` is none."""
-    if value is None:
+    if value is None and hint is not Any:
         return type(None) in get_args(hint)
     return any(is_one(value, kind) for kind in options_of(hint))
 
@@ -39,7 +39,7 @@ def is_one(value: object, kind: Any) -> bool:
         return True
     plain = get_origin(kind) or kind
     if plain is Literal:
-        return value in get_args(kind)
+        return isinstance(value, str) and value in get_args(kind)
     if isinstance(value, bool) != (kind is bool):
         return False
     if kind is float and isinstance(value, int):

@@ -132,7 +132,7 @@ def network_of(
     try:
         packed = read_checked(folder.path, folder.config, folder.langs)
         return Transformer.from_packed(packed), packed.source, packed.target
-    except (RuntimeError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise UserError(str(error)) from None
 
 
