@@ -189,7 +189,7 @@ def test_a_wrong_value_in_an_export_is_refused(section, tmp_path):
             (tmp_path / name).write_text("{}")
             exported.renew(tmp_path, name)
         exported.renew(tmp_path, "vaswani.json")
-        with pytest.raises(UserError, match=f"vaswani.json.*{section}|{section}: "):
+        with pytest.raises(UserError, match=section):
             read_model(tmp_path).search_options.check()
 
 

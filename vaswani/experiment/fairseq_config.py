@@ -257,7 +257,10 @@ def check_values(config: DictConfig) -> None:
                 if isinstance(number, float) and math.isnan(number):  # no limit would be reached
                     raise UserError(f"{section}.{key} is {value}, but must be a number")
     for (section, key), least in LEAST.items():
-        for number in numbers_of(config[section][key]):
+        numbers = numbers_of(config[section][key])
+        if not numbers:
+            raise UserError(f"{section}.{key} is an empty list: give a number, as in [1]")
+        for number in numbers:
             plugin.check_number(f"{section}.{key}", number, least=least)
     if config.checkpoint.checkpoint_suffix:
         raise UserError(
