@@ -13,7 +13,7 @@ from vaswani.experiment.yaml_tables import read_yaml
         ("rows:\n  - {x: 1, y: 2, x: 3}\n", "line 2: .* key x"),
         ("a: !!python/object/apply:os.getcwd []\n", "mine.yaml"),
         ("task:\n  data: [1, 2\nmodel: x", "line 3"),
-        ("task: &t\n  data: *t\n", "itself"),
+        ("task: &t\n  data: *t\n", "itself|recursive"),
         ("a: " + "[" * 2000 + "]" * 2000, "nested too deep"),
     ],
 )
