@@ -280,6 +280,7 @@ def check_values(config: DictConfig) -> None:
             "the training would never end: give optimization.max_update, for example 100000 (or "
             "optimization.max_epoch, optimization.stop_time_hours, checkpoint.patience)"
         )
+    plugin.check_subsets(config.dataset)
     if is_plugin_model(config.model._name):
         plugin.check_model_config(config.model)
         plugin.check_precision(config.common, config.model.get("precision"))
