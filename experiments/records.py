@@ -34,13 +34,32 @@ def read_record(folder: Path) -> Record:
     return read_json(folder / RECORD_FILE)
 
 
+def record_of(experiment: "Experiment", folder: Path) -> Record:
+    """The figures of a record of an experiment.
+
+    Raises:
+        UserError: the folder has none, or that of another experiment.
+    """
+    record = read_record(folder)
+    if record.get("table") != experiment.name or not isinstance(record.get("rows"), dict):
+        has = f"that of {record['table']}" if "table" in record else "none"
+        raise UserError(
+            f"{folder} has no {RECORD_FILE} of {experiment.name}, but {has}: give the folder of "
+            f"one of its records, as in experiments/{experiment.name}/records"
+        )
+    return record
+
+
 def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
     """The figures of what is trained here, and of the runs of an earlier record.
 
     Args:
         earlier: the folder of a record of this experiment
+
+    Raises:
+        UserError: it is none, or nothing is trained.
     """
-    before = read_record(earlier)["rows"] if earlier else {}
+    before = record_of(experiment, earlier)["rows"] if earlier else {}
     rows: dict[str, Any] = {}
     for row in experiment.rows:
         earlier_row = before.get(row.name, {"runs": []})
@@ -52,6 +71,10 @@ def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
         if runs:
             in_order = [runs[name] for name in sorted(runs)]
             rows[row.name] = {**earlier_row, **experiment.describe(row), "runs": in_order}
+    if not rows:
+        raise UserError(
+            f"nothing of {experiment.name} is trained: python -m experiments {experiment.name}"
+        )
     record = {
         "machine": {**machine("cpu"), "command": f"python -m experiments {experiment.name}"},
         "table": experiment.name,
@@ -103,11 +126,9 @@ def write_page(experiment: "Experiment", folder: Path) -> None:
     """Make a record's page from its figures, after what follows from its files.
 
     Raises:
-        UserError: there is no record.
+        UserError: there is no record of this experiment.
     """
-    record = read_record(folder)
-    if not record:
-        raise UserError(f"{folder} has no {RECORD_FILE}: give the folder of a record")
+    record = record_of(experiment, folder)
     before = json.dumps(record)
     experiment.derive(record, folder)
     if json.dumps(record) != before:

@@ -22,6 +22,7 @@ import types
 import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
@@ -164,6 +165,22 @@ def _check_content(state: Any, name: str) -> None:
             f"{name} is not a checkpoint of a fairseq model; name a .pt file that fairseq-train "
             "wrote."
         )
+    if "optimizer_history" in parts and not _is_history(parts["optimizer_history"]):
+        raise CheckpointError(
+            f"{name} has no history that fairseq can read (optimizer_history: a list of tables, "
+            f"each with num_updates); {ADVICE}."
+        )
+
+
+def _is_history(history: Any) -> bool:
+    """Whether it is a list of what was trained, the last at its end: fairseq looks at that."""
+    if not isinstance(history, list) or not history:
+        return False
+    for training in history:
+        updates = training.get("num_updates", 0) if isinstance(training, dict) else None
+        if not isinstance(updates, Real) or isinstance(updates, bool):
+            return False
+    return True
 
 
 def read_checkpoint(

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,6 +140,31 @@ def check_best_metric(checkpoint: Any, task: Any) -> None:
             f"{where} is {metric}, of which the lowest would be the best: add "
             "--maximize-best-checkpoint-metric (checkpoint.maximize_best_checkpoint_metric: true)"
         )
+
+
+def check_subsets(dataset: Any) -> None:
+    """Raise ConfigError if a training would be validated on its own training text.
+
+    fairseq reads ``train``, ``train1``, ``train2`` … for ``train``, and with
+    ``--combine-valid-subsets`` the same for a validation subset.
+
+    Args:
+        dataset: fairseq's section of this name
+    """
+    if dataset.disable_validation:
+        return
+    train_subset = dataset.train_subset
+    for subset in dataset.valid_subset.split(","):
+        is_read = re.fullmatch(rf"{re.escape(train_subset)}\d*", subset)
+        if dataset.combine_valid_subsets and not is_read:
+            is_read = re.fullmatch(rf"{re.escape(subset)}\d*", train_subset)
+        if is_read:
+            raise ConfigError(
+                f"--train-subset {train_subset} (dataset.train_subset) has the text of "
+                f"--valid-subset {subset} (dataset.valid_subset), so that the validation loss "
+                "would say nothing of other text: name two different subsets, for example train "
+                "and valid, or give --disable-validation (dataset.disable_validation: true)"
+            )
 
 
 def check_precision(common: Any, precision: Any) -> None:

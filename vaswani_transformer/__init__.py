@@ -18,9 +18,11 @@ In the order in which to read it:
     cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
     moses/              text of Moses' tokens, with what its detokeniser leaves apart
+    folder_table.py     the sections of its config.json, and their types
     packed.py           reads what `vaswani pack` made
     precision.py        bf16
     sums.py             hashes of files
+    typed.py            tables from files, each value of its type
     fast/               quicker forms of some modules, each equal to the readable one
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.

@@ -19,7 +19,7 @@ from .encoder import Encoder
 from .fast import use_fused_attention
 from .initialisation import initialise
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
-from .packed import PackedModel, read_packed
+from .packed import CONFIG, WEIGHTS, PackedModel, check_shapes, errors_of, read_packed
 from .vocabulary import PAD
 
 Model = TypeVar("Model", bound="Transformer")
@@ -230,7 +230,11 @@ class Transformer(nn.Module):
                 "Transformer"
             )
         parameters = packed.parameters()
-        model = cls(packed.config, len(packed.source), len(packed.target), **options)
+        sizes = (packed.config, len(packed.source), len(packed.target))
+        with errors_of(packed.folder / CONFIG), torch.device("meta"):
+            expected = cls(*sizes).state_dict()  # shapes alone: they may exceed the memory
+        check_shapes(packed.folder / WEIGHTS, parameters, expected)
+        model = cls(*sizes, **options)
         model.load_state_dict(parameters)
         return model.eval()
 

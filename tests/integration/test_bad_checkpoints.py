@@ -176,6 +176,15 @@ def without_history(content: bytes) -> bytes:
     return saved(state)
 
 
+def with_history(history: object) -> Callable[[bytes], bytes]:
+    """A change of what the checkpoint says of its training."""
+
+    def change(content: bytes) -> bytes:
+        return saved({**torch.load(io.BytesIO(content)), "optimizer_history": history})
+
+    return change
+
+
 NUMBERS = torch.tensor([1000.0, 1001.0]).numpy().tobytes()
 BAD: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda good: b"",
@@ -183,6 +192,11 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
     "bit-in-a-weight": lambda good: flipped(good, NUMBERS, 2),
     "text": lambda good: b"hello, this is a log file\n" * 100,
     "no history": without_history,
+    "an empty history": with_history([]),
+    "a history of text": with_history("updates"),
+    "a history of numbers": with_history([1]),
+    "updates as text": with_history([{"num_updates": "3"}]),
+    "no updates": with_history([{"num_updates": None}]),
     "old format, cut": lambda good: saved(
         torch.load(io.BytesIO(good)), _use_new_zipfile_serialization=False
     )[:-2000],

@@ -13,6 +13,7 @@ import torch
 from tests import exported, packed, stock
 from tests.rounding import rounding_of_small_model
 from vaswani import Translator
+from vaswani.common.errors import UserError
 from vaswani.export import proof as export_proof
 from vaswani.export.to_ctranslate2 import write_model
 from vaswani.model_folder.folder import read_folder
@@ -170,6 +171,12 @@ def test_options_that_it_lacks_are_refused(options, moved, text, tmp_path, capsy
 
 
 # ---- the proof ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", "cuda:99"])
+def test_a_device_that_is_not_here_is_named(device, moved):
+    with pytest.raises(UserError, match=f"no device '{device}' here"):
+        Translator.from_pretrained(moved, device=device)
 
 
 @pytest.fixture(scope="module")

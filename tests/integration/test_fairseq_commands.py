@@ -198,3 +198,9 @@ def test_a_refusal_is_one_sentence(with_traceback, tiny_data_bin, tmp_path) -> N
     assert last.endswith("--dropout must be below 1, not 1.5")
     assert ("Traceback" in done.stderr) == with_traceback
     assert last.startswith("fairseq-train: ") != with_traceback
+
+
+def test_fairseq_train_refuses_to_validate_on_its_training_text(tiny_data_bin, tmp_path):
+    with pytest.raises(ConfigError, match="--train-subset valid"):
+        stock.train(tiny_data_bin, tmp_path / "run", *OURS, "--train-subset", "valid")
+    assert not list(tmp_path.rglob("*.pt"))

@@ -115,7 +115,7 @@ def test_a_number_in_a_recipe_is_refused_by_its_key(key, value):
         ("bpe", True, "a whole number"),
         ("ratio", "2", "a number"),
         ("train", [1, 2], "text or a list of text"),
-        ("expected", 7, "a table"),
+        ("expected", 7, "a table of whole numbers"),
     ],
 )
 def test_a_value_of_another_type_in_a_recipe_is_refused(key, value, kind):

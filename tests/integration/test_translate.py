@@ -19,8 +19,9 @@ import torch
 import yaml
 
 from tests import archives, packed, stock
-from vaswani import Translator
+from vaswani import Translator, cli
 from vaswani.commands import translate
+from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.validation import Validation
 
@@ -351,6 +352,8 @@ def test_threads_get_what_one_gets(model):
     ("sentences", "options", "named"),
     [
         ("the house", {}, "list"),
+        ([None], {}, "sentences[0] is None"),
+        (["the house", b"a dog"], {}, "sentences[1] is b'a dog'"),
         (["the house"], {"beem": 4}, "beem"),
         (["the house"], {"beam": "4"}, "beam should be of type int, but is '4'"),
         (["the house"], {"print_alignment": "no"}, "print_alignment should be of type bool"),
@@ -363,6 +366,23 @@ def test_an_argument_of_the_wrong_type_is_a_type_error(sentences, options, named
         translator.translate(sentences, **options)
     assert named in str(refused.value)
     translator.translate([], beam=np.int64(2), lenpen=1, max_tokens=None)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["gpu", "cpu:x", "meta", "cuda:99"] + ["cuda"] * (not torch.cuda.is_available()),
+)
+def test_a_device_that_is_not_here_is_named(device, model):
+    """cuda was an AssertionError, gpu a RuntimeError."""
+    with pytest.raises(UserError, match=f"no device '{device}' here") as refused:
+        Translator.from_pretrained(str(model), device=device)
+    assert "\n" not in str(refused.value)
+
+
+def test_as_many_lines_as_no_list_has_are_refused(model, text, capsys):
+    line = ["translate", str(model), str(text), "--buffer-size", "99999999999999999999"]
+    assert cli.main(line) == 1
+    assert "--buffer-size must be at most" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lenpen", "unkpen", "temperature", "max_len_a"])

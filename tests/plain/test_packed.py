@@ -95,7 +95,7 @@ def test_a_file_without_a_parameter_is_refused(copied: Path) -> None:
     del state[missing]
     save_file(state, str(path))
     sign(copied)
-    with pytest.raises(RuntimeError, match=missing):
+    with pytest.raises(ValueError, match=missing):
         Transformer.from_pretrained(copied)
 
 

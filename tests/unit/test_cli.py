@@ -235,8 +235,22 @@ def test_every_shipped_experiment_is_complete():
         ("criterion._name=vaswani_cross_entropy", "criterion"),
         ("task.data=nowhere", "vaswani prepare"),
         ("dataset.valid_subset=valid2", "'valid2'"),
+        (
+            "dataset.train_subset=valid",
+            "has the text of --valid-subset valid",
+        ),
+        ("generation.beam=0", "generation.beam must be at least 1, not 0"),
+        ("generation.nbest=9", "give generation.beam 9, or a lower generation.nbest"),
+        (
+            "generation.min_len=9 generation.max_len_a=0 generation.max_len_b=5",
+            "generation.max_len_b 5",
+        ),
+        (
+            "task._name=vaswani_translation task.length_penalty=gnmt generation.lenpen=-1",
+            "generation.lenpen -1.0 is negative, which task.length_penalty gnmt cannot be",
+        ),
     ],
 )
 def test_a_refused_training_names_its_mistake_and_leaves_no_run(small, override, named, capsys):
-    assert named in refused(capsys, "train", str(small), override)
+    assert named in refused(capsys, "train", str(small), *override.split())
     assert not Path("runs").exists()

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import config, dictionary, small_model, task
-from transformer_plugin.checks import check_model_config
+from transformer_plugin.checks import check_model_config, check_subsets
 from transformer_plugin.config import (
     ConfigError,
     VaswaniAdamConfig,
@@ -128,3 +128,26 @@ def test_differing_dictionaries_are_refused_unless_untied() -> None:
 def test_left_padded_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="--left-pad-target"):
         small_model(for_task=task(left_pad_target=True))
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "combined", "same"),
+    [
+        ("train", "valid", True, False),
+        ("train", "valid,train", False, True),
+        ("train", "train1", False, True),
+        ("valid1", "valid", True, True),
+        ("valid1", "valid", False, False),
+        ("train", "train_valid", False, False),
+    ],
+)
+def test_a_validation_on_the_training_text_is_refused(train, valid, combined, same):
+    """fairseq reads ``train1`` with ``train``, and ``valid1`` with ``valid`` if it is told to."""
+    names = {"train_subset": train, "valid_subset": valid, "combine_valid_subsets": combined}
+    dataset = OmegaConf.create({**names, "disable_validation": False})
+    if not same:
+        return check_subsets(dataset)
+    with pytest.raises(ConfigError, match="name two different subsets"):
+        check_subsets(dataset)
+    dataset.disable_validation = True
+    check_subsets(dataset)

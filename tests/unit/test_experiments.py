@@ -215,6 +215,40 @@ def test_a_command_that_failed_ends_the_experiment(
 CURVE = {100: 4.0, 200: 3.5, 300: 2.5}
 
 
+@pytest.mark.parametrize("flag", ["--page", "--with"])
+@pytest.mark.parametrize("kind", ["nothing", "another experiment", "damaged"])
+def test_a_folder_without_a_record_of_the_experiment_is_refused(
+    flag: str,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They ended in tracebacks."""
+    monkeypatch.chdir(tmp_path)
+    files = {"another experiment": '{"table": "heads", "rows": {}}', "damaged": '{"table"'}
+    if kind in files:
+        write(tmp_path / "record.json", files[kind])
+    recorded = ["--record"] if flag == "--with" else []
+    assert harness.main(["since2017", *recorded, flag, "."]) == 1
+    assert "no record.json of since2017" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize("name", harness.names())
+def test_a_record_of_nothing_is_refused(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "records"
+    assert harness.main([name, "--record", "--out", str(out)]) == 1
+    assert f"nothing of {name} is trained" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("target", "updates"), [(4.5, 100), (3.75, 150), (3.0, 250), (2.5, 300), (2.4, None)]
 )

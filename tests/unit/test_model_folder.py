@@ -1,5 +1,6 @@
 """A model folder: read only if whole, unaltered and without a program; written, or not there."""
 
+import json
 import shutil
 import subprocess
 from dataclasses import fields
@@ -15,7 +16,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
-from vaswani.model_folder.folder import read_folder, sibling
+from vaswani.model_folder.folder import EXPORTED, read_folder, read_model, sibling
 from vaswani.model_folder.packed_model import kept_options
 from vaswani_transformer import Transformer
 
@@ -148,3 +149,57 @@ def test_damaged_codes_are_named(folder):
 def test_a_folder_keeps_every_option_that_says_what_the_model_is():
     left_out = {*HOW_IT_COMPUTES, "share_all_embeddings", "_name"}
     assert set(kept_options()) == {f.name for f in fields(VaswaniTransformerConfig)} - left_out
+
+
+VALUES = [None, True, -1, 10**30, float("nan"), "text", [1], {"a": 1}]
+
+
+@pytest.mark.parametrize("section", ["", "text", "generation", "origin"])
+def test_a_value_of_another_type_is_refused_or_harmless(section, folder):
+    """Hashes included; what ``translate`` reads ended in tracebacks."""
+    original = (folder / "config.json").read_text(encoding="utf-8")
+    table = json.loads(original)
+    keys = {"origin": ["updates", "label_smoothing"]}.get(section) or list(
+        table[section] if section else table
+    )
+    for key in keys:
+        for value in VALUES:
+            (folder / "config.json").write_text(original, encoding="utf-8")
+            exported.change(folder, section, **{key: value})
+            try:
+                read_folder(folder).search_options.check()
+            except (OSError, UserError) as error:
+                assert "\n" not in str(error), (key, value)
+
+
+@pytest.mark.parametrize("section", ["text", "generation", "limits"])
+def test_a_wrong_value_in_an_export_is_refused(section, tmp_path):
+    """In vaswani.json; CTranslate2 is not needed to see it."""
+    table = {
+        **EXPORTED.header,
+        "target": "ctranslate2",
+        "text": {"source_lang": "en", "target_lang": "de", "bpe": None},
+        "generation": {"beam": 2},
+        "limits": {"source": 64, "target": 64},
+    }
+    for wrong in (None, [], {"source_lang": 5, "beam": "2", "source": "64"}):
+        (tmp_path / "vaswani.json").write_text(json.dumps({**table, section: wrong}))
+        (tmp_path / "SHA256SUMS").write_text("")
+        for name in ("model.bin", "config.json"):
+            (tmp_path / name).write_text("{}")
+            exported.renew(tmp_path, name)
+        exported.renew(tmp_path, "vaswani.json")
+        with pytest.raises(UserError, match=section):
+            read_model(tmp_path).search_options.check()
+
+
+def test_cut_weights_are_refused(folder):
+    """At any place: under the right hash, too."""
+    data = (folder / "model.safetensors").read_bytes()
+    for length in (0, 7, 100, len(data) // 2, len(data) - 1):
+        (folder / "model.safetensors").write_bytes(data[:length])
+        exported.renew(folder, "model.safetensors")
+        with pytest.raises(UserError, match=r"model\.safetensors"):
+            Translator.from_pretrained(folder)
+        with pytest.raises(UserError, match=r"model\.safetensors"):
+            read_folder(folder).parameters()

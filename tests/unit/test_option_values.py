@@ -13,6 +13,7 @@ from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.launch import check_machine
+from vaswani.experiment.plugin import load_user_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,6 +27,7 @@ def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") 
 
 
 VALUES = """
+optimization.lr=[] optimization.update_freq=[]
 optimization.lr=[.nan] optimization.stop_time_hours=.nan optimization.lr=[-1]
 optimization.update_freq=[0] optimization.update_freq=[4,-1] checkpoint.save_interval=0
 checkpoint.checkpoint_suffix=-x common.seed=-1 dataset.num_workers=-1 task.target_lang=no
@@ -137,3 +139,13 @@ def test_16_bits_that_lose_small_gradients_are_refused(common, precision, named)
         train_with(precision, **common)
     changes = [f"common.{key}={value}" for key, value in common.items()]
     assert named in refused(f"model.precision={precision}", *changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("/", "without a dot"), ("v1.2", "without a dot"), ("json", "unique")]
+)
+def test_a_user_dir_that_cannot_be_a_package_is_refused(name, named, tmp_path):
+    """An empty name, a folder inside another package, and a module of Python's."""
+    (tmp_path / name).mkdir(exist_ok=True)
+    with pytest.raises(UserError, match=f"common.user_dir: .*{named}"):
+        load_user_dir(str(tmp_path / name))

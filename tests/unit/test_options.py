@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +106,7 @@ class Numbers(Checked):
         ({"share": 0.0}, "--share must be above 0, not 0.0"),
         ({"share": np.float32(-1)}, "--share must be above 0, not -1.0"),
         ({"share": math.nan}, "--share must be a finite number, not nan"),
+        ({"workers": 10**20}, f"--workers must be at most {sys.maxsize:,}, not {10**20}"),
         ({"penalty": math.nan}, "--penalty must be a finite number, not nan"),
         ({"penalty": -math.inf}, "--penalty must be a finite number, not -inf"),
     ],

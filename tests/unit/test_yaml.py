@@ -13,6 +13,8 @@ from vaswani.experiment.yaml_tables import read_yaml
         ("rows:\n  - {x: 1, y: 2, x: 3}\n", "line 2: .* key x"),
         ("a: !!python/object/apply:os.getcwd []\n", "mine.yaml"),
         ("task:\n  data: [1, 2\nmodel: x", "line 3"),
+        ("task: &t\n  data: *t\n", "itself|recursive"),
+        ("a: " + "[" * 2000 + "]" * 2000, "nested too deep"),
     ],
 )
 def test_a_key_or_value_with_two_meanings_is_refused(text, named, tmp_path):

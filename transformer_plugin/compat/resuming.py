@@ -17,7 +17,7 @@ from ..checkpoints import (
     load_checkpoint,
     trained_checkpoints,
 )
-from ..checks import check_best_metric
+from ..checks import check_best_metric, check_subsets
 from .dictionaries import other_dictionaries
 from .divergence import explaining_divergence
 from .replacing import PROTECTS, replaces
@@ -64,6 +64,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     if not isinstance(trainer.task, CheckedTranslationTask):
         return original(cfg, trainer, **options)
     check_best_metric(cfg, trainer.task.cfg)
+    check_subsets(trainer.cfg.dataset)
     load = trainer.load_checkpoint
 
     def load_if_it_fits(path: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:

@@ -36,11 +36,13 @@ def run(options: Options) -> int:
     from vaswani.experiment import launch, run_record
     from vaswani.experiment.fairseq_config import complete, experiment_config
     from vaswani.experiment.training import start_rank, train_or_skip
+    from vaswani.model_folder.search_options import check_experiment
     from vaswani_transformer.fast.malloc import keep_freed_memory
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
     config = experiment_config(path, overrides)
+    check_experiment(config)
     launch.check_machine(config)
     for key in ("finetune_from_model", "continue_once"):
         start = config.checkpoint.get(key)

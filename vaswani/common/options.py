@@ -15,6 +15,7 @@ builders have no positional arguments, and take seconds to import: too long for 
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields
 from numbers import Real
@@ -99,6 +100,8 @@ def check_number(
         least: the lowest number
         above: the number must be greater
     """
+    if isinstance(value, int) and abs(value) > sys.maxsize:  # which counts no list, nor lines
+        raise UserError(f"{name} must be at most {sys.maxsize:,}, not {value}")
     if not isinstance(value, Real) or not math.isfinite(value):
         raise UserError(f"{name} must be a finite number, not {value}")
     if least is not None and value < least:

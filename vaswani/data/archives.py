@@ -19,11 +19,12 @@ the segments of an .sgm.
 import gzip
 import re
 import shutil
+import stat
 import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -38,9 +39,13 @@ from vaswani.common.files import locked, move, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data.text import DAMAGED
 from vaswani.experiment.yaml_tables import read_yaml
+from vaswani_transformer.typed import read_record
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-BROKEN = (*DAMAGED, tarfile.TarError, zipfile.BadZipFile)
+#: zipfile raises RuntimeError for what is encrypted or compressed in a way that it cannot read;
+#: UnicodeDecodeError is a test set's, in another encoding than UTF-8
+BROKEN = (*DAMAGED, tarfile.TarError, zipfile.BadZipFile, RuntimeError, UnicodeDecodeError)
+_SHA256 = re.compile("[0-9a-f]{64}")
 BLOCK = 1 << 20
 #: tries per URL, seconds before the second one (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
@@ -54,6 +59,15 @@ class Source:
     url: str
     bytes: int | None = None
     sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what can be no archive's."""
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"url is {self.url!r}, but has to begin with https:// or http://")
+        check_file_name(self.name, f"url {self.url!r} ends in")
+        if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f"sha256 is {self.sha256!r}, not 64 of the digits 0-9 and a-f")
 
     @property
     def name(self) -> str:
@@ -70,6 +84,20 @@ class Part:
     #: by pair, such as ``en-de``: the names of source and target inside, without folders
     members: dict[str, list[str]]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError unless it has sources, two sides, and names of files in one folder."""
+        check_file_name(self.name, "a part is named")
+        if not self.sources:
+            raise ValueError("sources is empty: give one url, at least")
+        for pair, names in self.members.items():
+            if len(set(names)) != 2 or len(names) != 2:
+                raise ValueError(
+                    f"members of {pair} are {', '.join(names) or 'none'}: give two files, of "
+                    "source and target"
+                )
+            for name in names:
+                check_file_name(name, f"members of {pair} has")
+
     def files(self, langs: tuple[str, str]) -> list[str]:
         """The names inside for one pair; UserError if the part does not have it."""
         pair = "-".join(langs)
@@ -78,16 +106,71 @@ class Part:
         return self.members[pair]
 
 
+@dataclass(frozen=True)
+class PartTable:
+    """What a manifest says of a part."""
+
+    sources: list[dict[str, Any]]
+    members: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a manifest says: its parts, by name."""
+
+    parts: dict[str, Any]
+
+
+def check_file_name(name: str, what: str) -> None:
+    """Raises ValueError unless a name is that of a file in one folder, whichever that is."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{what} {name!r}, which is no name of a file: leave out folders")
+
+
 def read_parts(manifest: Path, names: list[str]) -> list[Part]:
-    """The named parts of a manifest, in order; UserError if it does not have one."""
-    table = read_yaml(manifest)["parts"]
-    parts = []
+    """The named parts of a manifest, in order.
+
+    Raises:
+        UserError: the manifest does not have one, or one of its parts cannot be.
+    """
+    table = read_yaml(manifest)
+    try:
+        entries = read_record(Manifest, table, str(manifest)).parts
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    parts = {name: read_part(name, entry, manifest) for name, entry in entries.items()}
+    check_archives_differ(parts, manifest)
     for name in names:
-        if name not in table:
-            raise UserError(f"{manifest} has no part '{name}'{nearest(name, list(table))}")
-        sources = tuple(Source(**source) for source in table[name]["sources"])
-        parts.append(Part(name, sources, table[name]["members"]))
-    return parts
+        if name not in parts:
+            raise UserError(f"{manifest} has no part '{name}'{nearest(name, list(parts))}")
+    return [parts[name] for name in names]
+
+
+def read_part(name: str, table: object, manifest: Path) -> Part:
+    """One part of a manifest; UserError if a value in it is missing, or cannot be."""
+    where = f"{manifest}: part '{name}'"
+    try:
+        entry = read_record(PartTable, table, where)
+        sources = [read_record(Source, source, f"{where}: source") for source in entry.sources]
+        return Part(name, tuple(sources), entry.members)
+    except ValueError as error:
+        problem = str(error)
+        raise UserError(problem if problem.startswith(where) else f"{where}: {problem}") from None
+
+
+def check_archives_differ(parts: dict[str, Part], manifest: Path) -> None:
+    """Raises UserError for two archives of one name: the one would be read for the other."""
+    archives: dict[str, tuple[str, Source]] = {}
+    for part in parts.values():
+        for source in part.sources:
+            name, other = archives.setdefault(source.name, (part.name, source))
+            is_same = source.url == other.url or source.sha256 == other.sha256 is not None
+            if name != part.name and not is_same:
+                raise UserError(
+                    f"{manifest}: parts '{name}' and '{part.name}' both have an archive "
+                    f"{source.name}, which go into one folder: if they are one file, give the "
+                    "sha256 of both; else put one of them under another name"
+                )
 
 
 def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> None:
@@ -99,29 +182,50 @@ def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> Non
     missing = dict(zip(part.files(langs), langs, strict=True))
     problem = ""
     try:
-        for name, stream in members(archive):
-            if name in missing:
-                with open(out / f"{part.name}.{missing.pop(name)}", "wb") as target:
-                    copy(name, stream, target)
+        for name, stream in members(archive, missing):
+            with open(out / f"{part.name}.{missing.pop(name)}", "wb") as target:
+                copy(name, stream, target)
     except BROKEN as error:
         problem = f"is damaged, or not an archive ({error})"
-    if problem or missing:
-        problem = problem or f"has no file {', '.join(missing)}, although the manifest names it"
+    if problem:
         raise UserError(f"{archive} {problem}: remove it to have it downloaded again")
+    if missing:
+        raise UserError(
+            f"{archive} has no file {', '.join(missing)}, although the manifest names it: remove "
+            "the archive to have it downloaded again, or correct the manifest (of links and "
+            "folders nothing is read)"
+        )
 
 
-def members(archive: Path) -> Iterator[tuple[str, Any]]:
-    """The names, without folders, of the files in an archive, and streams of their contents."""
+def members(archive: Path, names: Container[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    """The wanted files of an archive: their names, without folders, and streams of their contents.
+
+    A folder or a link of such a name is passed over: what it leads to may be anywhere.
+
+    Args:
+        archive: tar or zip
+        names: of the files; may lose a name once it was yielded
+    """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for item in packed.infolist():
-                yield PurePosixPath(item.filename).name, packed.open(item)
+                name = PurePosixPath(item.filename).name
+                if name in names and not item.is_dir() and not is_zipped_link(item):
+                    yield name, packed.open(item)
         return
     with tarfile.open(archive) as tar:
         for member in tar:
-            yield PurePosixPath(member.name).name, tar.extractfile(member)
+            name = PurePosixPath(member.name).name
+            stream = tar.extractfile(member) if name in names and member.isfile() else None
+            if stream:
+                yield name, stream
         while tar.fileobj and tar.fileobj.read(BLOCK):  # on to the checksum at the end
             pass
+
+
+def is_zipped_link(item: zipfile.ZipInfo) -> bool:
+    """Whether a member of a zip is a symbolic link: its content is a path."""
+    return stat.S_ISLNK(item.external_attr >> 16)
 
 
 def copy(name: str, stream: IO[bytes], target: IO[bytes]) -> None:

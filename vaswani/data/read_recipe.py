@@ -3,8 +3,7 @@
 import re
 from dataclasses import fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import get_type_hints
 
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import Table
@@ -15,6 +14,7 @@ from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.yaml_tables import read_yaml
 from vaswani_transformer import moses
+from vaswani_transformer.typed import check_types
 
 #: valid values of these keys
 CHOICES = {
@@ -36,15 +36,6 @@ LEAST = {
     "ratio": 1,
     "valid_every": 2,
 }
-#: the types of values in words
-KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    list: "a list of text",
-    dict: "a table",
-}
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 
@@ -60,7 +51,11 @@ def recipe_from(table: Table, where: str) -> Recipe:
     for key in values:
         if key not in keys:
             raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), keys)}")
-    check_types(values, where)
+    hints = {key: hint for key, hint in get_type_hints(Recipe).items() if key not in CHOICES}
+    try:
+        check_types(values, hints, where)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     for key in ("source_lang", "target_lang"):
         lang = values.get(key, "")
         if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
@@ -97,33 +92,6 @@ def recipe_from(table: Table, where: str) -> Recipe:
             "every n-th training pair); beside --like, at least one of --train, --valid and --test"
         )
     return Recipe(**values)
-
-
-def check_types(table: Table, where: str) -> None:
-    """Raises UserError for a value of another type than the recipe's: "false" in quotes is text."""
-    for key, hint in get_type_hints(Recipe).items():
-        if key in table and key not in CHOICES and not is_a(table[key], hint):
-            kinds = [KINDS[get_origin(kind) or kind] for kind in options_of(hint)]
-            raise UserError(f"{where}: {key} must be {' or '.join(kinds)}, not {table[key]!r}")
-
-
-def options_of(hint: Any) -> list[Any]:
-    """The types that a hint allows, without None: str and list of ``str | list[str] | None``."""
-    is_union = get_origin(hint) in (Union, UnionType)
-    return [kind for kind in get_args(hint) if kind is not type(None)] if is_union else [hint]
-
-
-def is_a(value: object, hint: Any) -> bool:
-    """Whether a value read from YAML is of a type; a whole number is a number, ``true`` is none."""
-    for kind in options_of(hint):
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return True
-        if get_origin(kind) is list and isinstance(value, list):
-            return all(is_a(item, get_args(kind)[0]) for item in value)
-        plain = get_origin(kind) or kind
-        if isinstance(value, plain) and isinstance(value, bool) == (kind is bool):
-            return True
-    return False
 
 
 def check_dropout(table: Table, where: str) -> None:

@@ -11,6 +11,7 @@ from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.text import is_blank, safe_line
 from vaswani_transformer import moses
+from vaswani_transformer.typed import read_record
 
 T = TypeVar("T")
 TextFunction = Callable[[str], str]
@@ -75,9 +76,9 @@ class TextRecipe:
     text_rules: int = 1
 
     def __post_init__(self) -> None:
-        """Raises TypeError for rules that a later version made."""
+        """Raises ValueError for rules that a later version made."""
         if self.text_rules not in moses.JOINERS:
-            raise TypeError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
+            raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
 
     @property
     def langs(self) -> tuple[str, str]:
@@ -90,11 +91,16 @@ class TextRecipe:
 
 
 def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
-    """A section of a model's table as its dataclass; UserError for an unknown or missing key."""
+    """A section of a model's table as its dataclass.
+
+    Raises:
+        UserError: a key is unknown or missing, or a value is of another type, or cannot be.
+    """
     try:
-        return kind(**table)
-    except TypeError as error:
-        raise UserError(f"{where} is of another version, or was altered ({error})") from None
+        return read_record(kind, table, where)
+    except ValueError as error:
+        problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
+        raise UserError(f"{problem}: it is of another version, or was altered") from None
 
 
 def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:

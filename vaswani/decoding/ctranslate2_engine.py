@@ -132,10 +132,17 @@ def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
     if device is None:
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     kind, _, number = device.partition(":")
+    count = {"cpu": 1, "cuda": ctranslate2.get_cuda_device_count()}.get(kind, 0)
+    index = int(number) if number.isdecimal() else 0 if number == "" else -1
+    if not 0 <= index < count:
+        raise UserError(
+            f"there is no device {device!r} here: CTranslate2 takes 'cpu', and 'cuda' or 'cuda:1' "
+            "where there are GPUs of NVIDIA's"
+        )
     return ctranslate2.Translator(
         str(folder.path),
         device=kind,
-        device_index=int(number or 0),
+        device_index=index,
         inter_threads=workers if kind == "cpu" else 1,
         intra_threads=1 if kind == "cpu" else 0,
     )

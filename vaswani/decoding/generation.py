@@ -29,6 +29,7 @@ from vaswani.model_folder.search_options import (
     CPU_BATCH,
     GPU_BATCH,
     TranslationOptions,
+    search_of_experiment,
 )
 
 
@@ -155,11 +156,7 @@ def search_of(request: Request, trained: Table) -> TranslationOptions:
     Raises:
         UserError: an invalid option.
     """
-    search = {
-        key: trained["generation"][key] for key in BEAM_OPTIONS if key in trained["generation"]
-    }
-    penalty = str(trained["task"].get("length_penalty") or "fairseq")
-    options = TranslationOptions(**search, length_penalty=penalty).changed(**request.search)
+    options = search_of_experiment(trained).changed(**request.search)
     options.check()
     return options
 

@@ -22,6 +22,9 @@ from vaswani_transformer.search import search
 from vaswani_transformer.transformer import Transformer
 from vaswani_transformer.vocabulary import EOS, PAD, Vocabulary
 
+#: what to give instead of a device that is not here
+HERE = "give 'cpu', 'cuda' or 'cuda:1' for a GPU of NVIDIA's, or 'mps' for one of Apple's"
+
 
 class TorchEngine(ProcessEngine):
     """A packed model, ready to search.
@@ -33,7 +36,7 @@ class TorchEngine(ProcessEngine):
         user_dir: defines the model, if it is a variant of the paper's
 
     Raises:
-        UserError: no such precision, or the folder is of another version.
+        UserError: no such precision or device, or the folder is of another version.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class TorchEngine(ProcessEngine):
         if precision not in PRECISIONS:
             raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
         architecture = folder.config["architecture"]
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        check_device(device)
         model, self.source, self.target = network_of(folder, user_dir)
-        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        model.to(device)
         use_fast_kernels(model).requires_grad_(False)
         if precision == "bf16":
             convert_to_bf16(model)
@@ -106,6 +111,15 @@ class TorchEngine(ProcessEngine):
             raise UserError(f"{self.name}: {error}") from None
 
 
+def check_device(device: str) -> None:
+    """Raises UserError for a device that torch does not know, or that is not here."""
+    try:
+        torch.empty(1, device=device).to("cpu")  # "meta", too, has no values
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"there is no device {device!r} here ({problem}): {HERE}") from None
+
+
 def network_of(
     folder: ModelFolder, user_dir: str | None
 ) -> tuple[nn.Module, Vocabulary, Vocabulary]:
@@ -132,7 +146,7 @@ def network_of(
     try:
         packed = read_checked(folder.path, folder.config, folder.langs)
         return Transformer.from_packed(packed), packed.source, packed.target
-    except (RuntimeError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise UserError(str(error)) from None
 
 

@@ -157,11 +157,15 @@ class Translator:
                 ``print_alignment=True``
 
         Raises:
-            TypeError: an unknown option or one of another type, or a string.
+            TypeError: an unknown option or one of another type; a string, or an item that is none.
             UserError, ConfigError: an option's value that cannot work; both are ValueErrors.
         """
         if isinstance(sentences, str):  # which is iterable, too
             raise TypeError("translate takes a list of sentences, not a string: translate([text])")
+        sentences = list(sentences)
+        for number, sentence in enumerate(sentences):
+            if not isinstance(sentence, str):
+                raise TypeError(f"sentences[{number}] is {sentence!r}, not a string")
         chosen = self.options.changed(**options)
         with self.lock:
             sentences_read = [self.read(line) for line in sentences]

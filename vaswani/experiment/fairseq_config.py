@@ -257,7 +257,10 @@ def check_values(config: DictConfig) -> None:
                 if isinstance(number, float) and math.isnan(number):  # no limit would be reached
                     raise UserError(f"{section}.{key} is {value}, but must be a number")
     for (section, key), least in LEAST.items():
-        for number in numbers_of(config[section][key]):
+        numbers = numbers_of(config[section][key])
+        if not numbers:
+            raise UserError(f"{section}.{key} is an empty list: give a number, as in [1]")
+        for number in numbers:
             plugin.check_number(f"{section}.{key}", number, least=least)
     if config.checkpoint.checkpoint_suffix:
         raise UserError(
@@ -277,6 +280,7 @@ def check_values(config: DictConfig) -> None:
             "the training would never end: give optimization.max_update, for example 100000 (or "
             "optimization.max_epoch, optimization.stop_time_hours, checkpoint.patience)"
         )
+    plugin.check_subsets(config.dataset)
     if is_plugin_model(config.model._name):
         plugin.check_model_config(config.model)
         plugin.check_precision(config.common, config.model.get("precision"))

@@ -32,7 +32,7 @@ def load_user_dir(user_dir: str | None) -> str:
     run was trained: Python cannot load two packages of one name.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: there is no such folder, or it cannot be a package.
     """
     load_plugin()
     if not user_dir or Path(user_dir).name == plugin_dir().name:
@@ -43,7 +43,18 @@ def load_user_dir(user_dir: str | None) -> str:
             f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
             "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
         )
-    import_user_module(argparse.Namespace(user_dir=folder))
+    name = os.path.basename(folder)
+    if not name or "." in name:
+        raise UserError(
+            f"common.user_dir: {folder} cannot be imported, since Python's packages have a name "
+            "without a dot: give another folder, or rename it"
+        )
+    try:
+        import_user_module(argparse.Namespace(user_dir=folder))
+    except ImportError as error:
+        if error.name is None:  # fairseq's: another module has the folder's name
+            raise UserError(f"common.user_dir: {error}") from None
+        raise
     return folder
 
 

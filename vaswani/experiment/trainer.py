@@ -14,7 +14,8 @@ import copy
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani.common.files import Table
 from vaswani.common.signals import StopRequest
 from vaswani.experiment.launch import all_gather
+from vaswani.experiment.phases import begin_phase
 from vaswani.experiment.run_record import RESETS_DONE, STOPPED
 from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
 
@@ -130,12 +132,35 @@ def replacements(
     ours = {"request": request, "progress": progress, "count": count, "resets": resets}
     replaced: list[tuple[object, str, object]] = [
         (checkpoint_utils, "load_checkpoint", load_checkpoint),
+        (checkpoint_utils, "save_checkpoint", saving_apart(checkpoint_utils.save_checkpoint)),
         (train, "validate_and_save", validate_and_save),
         (train, "Trainer", type("Trainer", (StoppableTrainer,), ours)),
     ]
     if progress:
         replaced.append((progress_bar, "JsonProgressBar", statistics_bar(progress)))
     return replaced
+
+
+def saving_apart(save: Callable[..., Any]) -> Callable[..., Any]:
+    """fairseq's ``save_checkpoint``; the checkpoints of an earlier phase are moved before.
+
+    fairseq keeps the best score in an attribute of this function, which a training begins without.
+    """
+
+    def save_checkpoint(
+        section: DictConfig,
+        trainer: "StoppableTrainer",
+        epoch_itr: EpochBatchIterator,
+        val_loss: float | None,
+    ) -> Any:
+        if trainer.begins_phase and trainer.data_parallel_rank == 0 and not section.no_save:
+            phase = begin_phase(Path(section.save_dir).parent)
+            if trainer.progress:
+                trainer.progress.say(f"the checkpoints before reset_optimizer are now in {phase}")
+        trainer.begins_phase = False
+        return save(section, trainer, epoch_itr, val_loss)
+
+    return save_checkpoint
 
 
 class StoppableTrainer(Trainer):
@@ -147,6 +172,8 @@ class StoppableTrainer(Trainer):
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
     count: Table
     without_improvement = 0
+    #: whether the next checkpoint is the first after ``reset_optimizer`` in the run's own folder
+    begins_phase = False
     #: whether the checkpoint that is loaded was validated on another text
     other_validation_text = False
     #: with several processes: how many of them knew of a request in the last exchange
@@ -223,6 +250,8 @@ class StoppableTrainer(Trainer):
                 self.without_improvement = self.count.get("num_runs", 0)
             if self.progress:
                 self.progress.resume(self.get_num_updates())
+            is_own = Path(filename).parent == Path(self.cfg.checkpoint.save_dir)
+            self.begins_phase = reset_optimizer and is_own
         return extra_state
 
     def why_over(self) -> str:

@@ -18,7 +18,7 @@ from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import Table, atomic_write, locked, read_json
-from vaswani.experiment import launch, run_record
+from vaswani.experiment import launch, phases, run_record
 from vaswani.experiment.fairseq_config import complete, fairseq_form, writable
 from vaswani.experiment.plugin import fairseq_logs, load_user_dir
 from vaswani.experiment.trainer import Stopped, fairseq_with
@@ -52,21 +52,23 @@ def train_or_skip(config: DictConfig, data: Table, folder: Path, place: launch.L
     run_record.refuse_foreign_folder(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
+        phases.return_to_earlier_phase(folder)
         signals.set_resumable(lambda: run_record.has_checkpoints(folder))
         for change in run_record.changed_data(config, data, folder):
             print(f"warning: {change}", file=sys.stderr)
         finished = read_json(folder / run_record.FINISHED)
         stop, resumes = run_record.stop_key(config), run_record.has_checkpoints(folder)
         restore_file = checkpoint_to_start_from(config, folder, resumes)
-        if resumes and finished.get("stop") == stop:
+        resets = run_record.requested_resets(config, data)
+        done = run_record.finished_resets(resets, folder) if resumes else ()
+        begins_phase = "reset_optimizer" in resets and "reset_optimizer" not in done
+        if resumes and finished.get("stop") == stop and not begins_phase:
             if place.kind in (launch.TORCHRUN, launch.BY_HAND):  # the others wait for this
                 start_rank(config, data, folder, place, Decision(False, resumes))
             print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
             return
         run_record.remove_half_written(folder)
         records = run_record.records_of(config, data, folder, place)
-        resets = run_record.requested_resets(config, data)
-        done = run_record.finished_resets(resets, folder) if resumes else ()
         for name in done:
             print(f"checkpoint.{name} was done at an earlier start: going on", file=sys.stderr)
         decision = Decision(True, resumes, restore_file, stop, records, resets, done)

@@ -44,3 +44,8 @@ def yaml_errors(where: str) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
+    except RecursionError:
+        raise UserError(
+            f"{where}: a value has itself in it (an alias, *name, inside what it stands for), or "
+            "is nested too deep: write it out"
+        ) from None

@@ -19,8 +19,9 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
     bpecodes or sentencepiece.bpe.model, README.md, SHA256SUMS
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,7 @@ from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.model_folder.search_options import TranslationOptions
+from vaswani_transformer.folder_table import check_sections
 from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
@@ -115,13 +117,11 @@ class ModelFolder:
 
     def parameters(self) -> "dict[str, Tensor]":
         """The model's state dict in float32, with shared matrices under all their names."""
-        from safetensors.torch import load_file
+        from vaswani_transformer.packed import read_weights  # imports torch
 
-        stored = load_file(str(self.path / WEIGHTS))
-        state = {name: value.float() for name, value in stored.items()}
-        for name, same in not_stored(self.config["architecture"]).items():
-            state[name] = state[same]
-        return state
+        shared = not_stored(self.config["architecture"])
+        with errors_for_users():
+            return read_weights(self.path / WEIGHTS, shared)
 
 
 # ---- reading --------------------------------------------------------------------------------
@@ -148,10 +148,8 @@ def read_folder(path: Path) -> ModelFolder:
 def check_files(path: Path, names: Iterable[str], sums: dict[str, str], remedy: str) -> None:
     """Raises UserError for a file whose hash differs from ``sums``."""
     for name in names:
-        try:
+        with errors_for_users():
             check_file(path / name, sums.get(name), remedy)
-        except ValueError as error:
-            raise UserError(str(error)) from None
 
 
 def read_config(path: Path) -> Table:
@@ -163,10 +161,19 @@ def read_config(path: Path) -> Table:
         )
     if not (path / CONFIG).is_file():
         raise no_model(path)
-    from vaswani_transformer.packed import read_table  # imports torch
+    from vaswani_transformer import packed  # imports torch
 
+    with errors_for_users():
+        table = packed.read_table(path)
+        packed.read_config(table["architecture"], str(path / CONFIG))
+    return table
+
+
+@contextlib.contextmanager
+def errors_for_users() -> Iterator[None]:
+    """A ValueError of the paper's package about a folder becomes a UserError."""
     try:
-        return read_table(path)
+        yield
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -238,6 +245,8 @@ def read_export(path: Path) -> ModelFolder:
         )
     sums = read_sums(path / SUMS)
     check_files(path, [EXPORT], sums, EXPORTED.remedy)
+    with errors_for_users():
+        check_sections(table, str(path / EXPORT), ("text", "generation", "limits"))
     recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     folder = ModelFolder(path, table, sums, recipe)
     needed = {MODEL, TARGETS_CONFIG, *sums} - {CARD}

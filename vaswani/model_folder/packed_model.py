@@ -12,9 +12,9 @@ from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.task import VaswaniTranslationTask
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.model_folder.folder import CONFIG, ModelFolder
+from vaswani.model_folder.folder import CONFIG, WEIGHTS, ModelFolder, errors_for_users
 from vaswani_transformer.config import TransformerConfig
-from vaswani_transformer.packed import read_config
+from vaswani_transformer.packed import check_shapes, read_config
 
 
 def kept_options() -> list[str]:
@@ -87,5 +87,8 @@ def build_variant(folder: ModelFolder) -> nn.Module:
     model_class(folder.config["variant"])
     config, task = described(folder)
     model = model_class(folder.config["variant"]).build_model(config, task)
-    model.load_state_dict(folder.parameters())
+    parameters = folder.parameters()
+    with errors_for_users():
+        check_shapes(folder.path / WEIGHTS, parameters, model.state_dict())
+    model.load_state_dict(parameters)
     return model.eval()

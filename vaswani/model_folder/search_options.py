@@ -1,6 +1,7 @@
 """How to search for translations: the options of every verb, of a model folder and of Python."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from numbers import Integral, Real
@@ -132,6 +133,28 @@ class TranslationOptions(SearchOptions):
             "--beam %d is reduced to %d: the dictionary has no more words", self.beam, most
         )
         return replace(self, beam=most, nbest=min(self.nbest, most))
+
+
+def search_of_experiment(config: Mapping[str, Any]) -> TranslationOptions:
+    """How an experiment's configuration says to search; UserError for an invalid number."""
+    generation = config["generation"]
+    search = {key: generation[key] for key in BEAM_OPTIONS if key in generation}
+    penalty = str(config["task"].get("length_penalty") or "fairseq")
+    return TranslationOptions(**search, length_penalty=penalty)
+
+
+def check_experiment(config: Mapping[str, Any]) -> None:
+    """Raise UserError if ``vaswani generate`` could not search as an experiment says."""
+    try:
+        search_of_experiment(config).check()
+    except UserError as error:
+        raise UserError(re.sub(r"--[a-z-]+", key_of_flag, str(error))) from None
+
+
+def key_of_flag(match: re.Match[str]) -> str:
+    """A search option as an experiment gives it: ``generation.max_len_b`` for ``--max-len-b``."""
+    name = match.group()[2:].replace("-", "_")
+    return f"generation.{name}" if name in BEAM_OPTIONS else f"task.{name}"
 
 
 def as_arguments(names: Sequence[str]) -> Any:

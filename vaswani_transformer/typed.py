@@ -1,0 +1,120 @@
+"""Tables from JSON and YAML: records are made of them if each value has its type. Needs no torch.
+
+A file may be edited by hand: ``"false"`` in quotes is text, and true to Python.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+#: the types of values in words: one, and several
+KINDS = {
+    bool: ("true or false", "true or false"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("text", "text"),
+    list: ("a list", "lists"),
+    dict: ("a table", "tables"),
+}
+
+
+def options_of(hint: Any) -> list[Any]:
+    """The types that a hint allows, without None: str and list of ``str | list[str] | None``."""
+    is_union = get_origin(hint) in (Union, UnionType)
+    return [kind for kind in get_args(hint) if kind is not type(None)] if is_union else [hint]
+
+
+def is_a(value: object, hint: Any) -> bool:
+    """Whether a value is of a type; a whole number is a number, ``true`` is none."""
+    if value is None and hint is not Any:
+        return type(None) in get_args(hint)
+    return any(is_one(value, kind) for kind in options_of(hint))
+
+
+def is_one(value: object, kind: Any) -> bool:
+    """Whether a value is of a type that is no union; checks what is in lists and tables, too."""
+    if kind is Any:
+        return True
+    plain = get_origin(kind) or kind
+    if plain is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if isinstance(value, bool) != (kind is bool):
+        return False
+    if kind is float and isinstance(value, int):
+        return True
+    if not isinstance(value, plain):
+        return False
+    contents = get_args(kind)
+    if isinstance(value, list) and contents:
+        return all(is_a(item, contents[0]) for item in value)
+    if isinstance(value, dict) and contents:
+        keys_are = all(is_a(key, contents[0]) for key in value)
+        return keys_are and all(is_a(item, contents[1]) for item in value.values())
+    return True
+
+
+def in_words(hint: Any, several: bool = False) -> str:
+    """What a value of a type may be: ``text or a list of text``.
+
+    Args:
+        hint: the type
+        several: whether to name several such values: ``lists of text``
+    """
+    words = []
+    for kind in options_of(hint):
+        plain = get_origin(kind) or kind
+        contents = get_args(kind)
+        if plain is Literal:
+            words += [repr(choice) for choice in contents]
+        elif contents and contents[-1] is not Any:
+            words.append(f"{KINDS[plain][several]} of {in_words(contents[-1], several=True)}")
+        else:
+            words.append(KINDS[plain][several])
+    return " or ".join(words)
+
+
+def check_types(table: Mapping[str, object], hints: Mapping[str, Any], where: str) -> None:
+    """Raise ValueError for a value of another type than its key has.
+
+    Args:
+        table: the values
+        hints: the type of each key; others are not looked at
+        where: the table is from, for the message
+    """
+    for key, hint in hints.items():
+        if key in table and not is_a(table[key], hint):
+            raise ValueError(f"{where}: {key} must be {in_words(hint)}, not {shown(table[key])}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read_record(kind: type[T], table: object, where: str) -> T:
+    """A table as the dataclass of its fields.
+
+    Args:
+        kind: the dataclass; a field without a default is a key that has to be there
+        table: the values
+        where: the table is from, for the message
+
+    Raises:
+        ValueError: it is no table, a key is unknown or missing, or a value is of another type.
+    """
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where} must be a table, not {shown(table)}")
+    items = fields(kind)  # type: ignore[arg-type]
+    names = [item.name for item in items]
+    for key in table:
+        if key not in names:
+            raise ValueError(f"{where} has {key!r}, which this version does not know")
+    for item in items:
+        needed = item.default is MISSING and item.default_factory is MISSING
+        if needed and item.name not in table:
+            raise ValueError(f"{where} lacks {item.name!r}")
+    check_types(table, get_type_hints(kind), where)
+    return kind(**table)
