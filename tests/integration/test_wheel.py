@@ -91,6 +91,7 @@ def test_everything_is_in_it_and_nothing_else(wheel):
         expected.add(f"{package}/py.typed")  # its types are for type checkers, too (PEP 561)
     page = (ROOT / "vaswani" / "attention_page").glob("page.*")
     others = [*(ROOT / "vaswani").rglob("*.j2"), *(ROOT / "vaswani").rglob("*.yaml")]
+    others += [ROOT / "transformer_check" / "explanations.md"]
     expected |= {str(path.relative_to(ROOT)) for path in (*page, *others)}
     for folder in ("configs", "docs", "examples/demo_text"):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]

@@ -31,7 +31,7 @@ OF_LOGITS = {
     "memory normed again": "attention-inputs",
     "last norm of each decoder layer left out": "residual-sums",
     "norms of the decoder before the sub-layers": "final-norm",
-    "norm of cross-attention left out": "residual-sums",
+    "norm of cross-attention left out": "gradients",  # it names the norm that is never called
     "feed-forward reads the layer's input": "feed-forward-input",
     "feed-forward reads what self-attention gives": "feed-forward-input",
     "encoder: feed-forward reads the layer's input": "feed-forward-input",
