@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import vaswani_transformer
 from transformer_check import AdapterError
 from transformer_check.explain import explain, explanations, object_at
 from transformer_check.registry import ADAPTER, ids
@@ -106,7 +107,7 @@ def test_an_explanation_has_both_sentences_the_code_and_the_place() -> None:
     assert text.startswith("sinusoids (3.5, source and target)\n  passes  The positional")
     assert "    two_i = torch.arange(0, d_model, 2)" in text
     file, _, line = text.splitlines()[-1].split()[3].rstrip(",").partition(":")
-    source = Path(__file__).resolve().parents[2] / file
+    source = Path(vaswani_transformer.__file__).resolve().parents[1] / file
     assert (
         source.read_text(encoding="utf-8").splitlines()[int(line) - 1].startswith("def sinusoids(")
     )
