@@ -157,7 +157,7 @@ class Host(Training):
         return 1000 * (time.thread_time() - begun) / (count * STEPS)
 
     def use_gpu_branches(self) -> None:
-        """See :func:`take_gpu_branches`."""
+        """Let the modules of this process do what they do on a GPU in training."""
         take_gpu_branches()
 
     def operations(self, work: str) -> tuple[float, float]:

@@ -19,22 +19,22 @@ class Scale(NamedTuple):
     trained_systems: dict[str, list[str]]
     rounds: int
     updates: int
-    """Of a round."""
+    """Timed updates of each system in a round."""
     compiling_updates: int
     products: int
-    """How many products the peak is the best of."""
+    """Timed matrix products, the best of which is the peak."""
     interval: int
-    """Updates from one loss, and one model that is kept, to the next."""
+    """Updates between two recorded losses, and between two kept models."""
     compiling_seconds: int
     """To start all systems and to compile one."""
     measuring_seconds: int
     training_seconds: int
     averaging_seconds: int
-    """Of the former, for averages and their losses."""
+    """The part of ``training_seconds`` for averages and their losses."""
     scoring_seconds: int
     decoding_seconds: int
     scored_sentences: int
-    """Of the validation set, for BLEU."""
+    """Sentences of the validation set that are translated for BLEU."""
     timed_sentences: int
     sentences_at_a_time: int
     pairs: int
