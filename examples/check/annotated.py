@@ -49,7 +49,7 @@ def encoder_layer(model, x):
 
 
 def attention(q, k, v, mask):
-    """Its function."""
+    """Call the page's function ``attention``."""
     return PAGE.attention(q, k, v, mask)
 
 

@@ -25,7 +25,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """It makes its masks."""
+    """Call the model, which makes its masks."""
     return model(source, target)[0]
 
 
@@ -57,7 +57,7 @@ def decoder_layer(model, x, memory):
 
 
 def loss(logits, target):
-    """As in the notebook."""
+    """Return the notebook's loss."""
     return nn.CrossEntropyLoss(ignore_index=CONFIG.pad)(logits.flatten(0, 1), target.flatten())
 
 
@@ -68,10 +68,10 @@ def training_loss(model, source, target):
 
 
 def learning_rate(step):
-    """As in the notebook."""
+    """Return the notebook's learning rate."""
     return 0.0005
 
 
 def optimizer(model):
-    """As in the notebook."""
+    """Return the notebook's optimizer."""
     return torch.optim.Adam(model.parameters(), lr=0.0005)

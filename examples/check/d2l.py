@@ -84,10 +84,10 @@ def loss(logits, target):
 
 
 def learning_rate(step):
-    """As in the chapter."""
+    """Return the chapter's learning rate."""
     return 0.001
 
 
 def optimizer(model):
-    """Of d2l.Seq2Seq."""
+    """Return the optimizer of ``d2l.Seq2Seq``."""
     return torch.optim.Adam(model.parameters(), lr=0.001)

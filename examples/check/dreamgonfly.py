@@ -28,7 +28,7 @@ PREDICTOR = checkout.definitions(
 
 
 def build(config):
-    """Its build_model."""
+    """Call the repository's ``build_model``."""
     sizes = {
         "d_model": config.d_model,
         "layers_count": config.layers,
@@ -41,17 +41,17 @@ def build(config):
 
 
 def logits(model, source, target):
-    """It makes its masks."""
+    """Call the model, which makes its masks."""
     return model(source, target)
 
 
 def embedding(model, ids):
-    """Of the encoder."""
+    """Return the encoder's embeddings."""
     return model.encoder.embedding(ids)
 
 
 def target_embedding(model, ids):
-    """Of the decoder."""
+    """Return the decoder's embeddings."""
     return model.decoder.embedding(ids)
 
 
@@ -67,7 +67,7 @@ def decoder_layer(model, x, memory):
 
 
 def loss(logits, target):
-    """Its LabelSmoothingLoss."""
+    """Return the loss of ``LabelSmoothingLoss``."""
     return LabelSmoothingLoss(0.1, logits.size(-1))(logits, target)[0]
 
 
@@ -85,7 +85,7 @@ def learning_rate(step):
 
 
 def optimizer(model):
-    """NoamOptimizer."""
+    """Return ``NoamOptimizer``, the repository's own."""
     return NoamOptimizer(model.parameters(), d_model=512)
 
 

@@ -70,7 +70,7 @@ def build(config):
 
 
 def net_input(source, target):
-    """A batch of fairseq's."""
+    """Return the arguments of the model, as in a batch of fairseq."""
     lengths = source.ne(CONFIG.pad).sum(1)
     return {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": target}
 
@@ -81,7 +81,7 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """Of the encoder."""
+    """Return the encoder's embeddings."""
     if OURS:
         return model.encoder.embedding(ids)
     return model.encoder.forward_embedding(ids)[0]

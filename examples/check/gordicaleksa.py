@@ -34,7 +34,7 @@ DECODING = definitions(
 
 
 def build(config):
-    """Its Transformer."""
+    """Build the repository's ``Transformer``."""
     types = (config.vocabulary, config.vocabulary)
     return MODEL.Transformer(config.d_model, *types, config.heads, config.layers, config.dropout)
 
@@ -47,12 +47,12 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """As Transformer.encode."""
+    """Embed the source as ``Transformer.encode`` does."""
     return model.src_pos_embedding(model.src_embedding(ids))
 
 
 def target_embedding(model, ids):
-    """As Transformer.decode."""
+    """Embed the target as ``Transformer.decode`` does."""
     return model.trg_pos_embedding(model.trg_embedding(ids))
 
 

@@ -17,7 +17,7 @@ DATASET = definitions("dataset.py", torch=torch, Dataset=torch.utils.data.Datase
 
 
 def build(config):
-    """Its build_transformer."""
+    """Call the repository's ``build_transformer``."""
     lengths = (config.max_length, config.max_length)
     sizes = {"d_model": config.d_model, "N": config.layers, "h": config.heads, "d_ff": config.d_ff}
     types = (config.vocabulary, config.vocabulary)
@@ -43,21 +43,21 @@ def encoder_layer(model, x):
 
 
 def attention(q, k, v, mask):
-    """Its function."""
+    """Call ``MultiHeadAttentionBlock.attention``."""
     return MultiHeadAttentionBlock.attention(q, k, v, mask, None)
 
 
 def loss(logits, target):
-    """As in train.py."""
+    """Return the loss of ``train.py``."""
     criterion = nn.CrossEntropyLoss(ignore_index=CONFIG.pad, label_smoothing=0.1)
     return criterion(logits.flatten(0, 1), target.flatten())
 
 
 def optimizer(model):
-    """As in train.py."""
+    """Return the optimizer of ``train.py``."""
     return torch.optim.Adam(model.parameters(), lr=get_config()["lr"], eps=1e-9)
 
 
 def learning_rate(step):
-    """As in train.py."""
+    """Return the learning rate of ``train.py``."""
     return get_config()["lr"]

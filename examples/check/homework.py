@@ -17,7 +17,7 @@ CONFIG = Config(pad=0, start=1, end=2)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Equation 1."""
+    """Scaled dot-product attention (equation 1)."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -1e9)
@@ -85,7 +85,7 @@ class Homework(nn.Module):
 
 
 def build(config):
-    """The model."""
+    """Build the model of these classes."""
     return Homework(config)
 
 
@@ -95,7 +95,7 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """Of either side."""
+    """Return the embeddings of a source or a target."""
     return model.embed(ids)
 
 
@@ -103,26 +103,26 @@ target_embedding = embedding
 
 
 def encoder_layer(model, x):
-    """Without a mask."""
+    """Call the encoder's first layer without a mask."""
     return model.encoder[0](x, (None, None))
 
 
 def decoder_layer(model, x, memory):
-    """With the causal mask."""
+    """Call the decoder's first layer with the causal mask."""
     earlier = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
     return model.decoder[0](x, (None, earlier), (memory, None))
 
 
 def loss(logits, target):
-    """Of PyTorch."""
+    """Return PyTorch's cross-entropy."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
 
 
 def learning_rate(step):
-    """Equation 3."""
+    """Return the learning rate of equation 3."""
     return 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
 
 
 def optimizer(model):
-    """Adam."""
+    """Return Adam."""
     return torch.optim.Adam(model.parameters(), lr=1e-4)

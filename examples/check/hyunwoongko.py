@@ -30,12 +30,12 @@ def build(config):
 
 
 def logits(model, source, target):
-    """It makes its masks."""
+    """Call the model, which makes its masks."""
     return model(source, target)
 
 
 def embedding(model, ids):
-    """TransformerEmbedding."""
+    """Call ``TransformerEmbedding``."""
     return model.encoder.emb(ids)
 
 
@@ -50,12 +50,12 @@ def attention(q, k, v, mask):
 
 
 def loss(logits, target):
-    """As in train.py."""
+    """Return the loss of ``train.py``."""
     return nn.CrossEntropyLoss(ignore_index=CONFIG.pad)(logits.flatten(0, 1), target.flatten())
 
 
 def optimizer(model):
-    """As in train.py."""
+    """Return the optimizer of ``train.py``."""
     return torch.optim.Adam(model.parameters(), init_lr, weight_decay=weight_decay, eps=adam_eps)
 
 

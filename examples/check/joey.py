@@ -68,7 +68,7 @@ def loss(logits, target):
 
 
 def optimizer(model):
-    """Of the configuration."""
+    """Return the optimizer of the configuration."""
     return build_optimizer(FILE["training"], model.parameters())
 
 

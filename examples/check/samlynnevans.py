@@ -25,14 +25,14 @@ OPTIONS = {"device": "cpu", "src_pad": CONFIG.pad, "trg_pad": CONFIG.pad, "load_
 
 
 def build(config):
-    """Its get_model."""
+    """Call the repository's ``get_model``."""
     sizes = {"d_model": config.d_model, "n_layers": config.layers, "heads": config.heads}
     options = SimpleNamespace(**OPTIONS, **sizes, dropout=config.dropout)
     return get_model(options, config.vocabulary, config.vocabulary)
 
 
 def logits(model, source, target):
-    """With its create_masks."""
+    """Call the model with the masks of ``create_masks``."""
     return model(source, target, *BATCH.create_masks(source, target, SimpleNamespace(**OPTIONS)))
 
 
@@ -52,12 +52,12 @@ def attention(q, k, v, mask):
 
 
 def loss(logits, target):
-    """As in train.py."""
+    """Return the loss of ``train.py``."""
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=CONFIG.pad)
 
 
 def optimizer(model):
-    """As in train.py."""
+    """Return the optimizer of ``train.py``."""
     return torch.optim.Adam(model.parameters(), lr=0.0001, betas=(0.9, 0.98), eps=1e-9)
 
 

@@ -62,12 +62,12 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """Of the source."""
+    """Return the embeddings of the source."""
     return model.embed(model.source, ids)
 
 
 def target_embedding(model, ids):
-    """Of the target."""
+    """Return the embeddings of the target."""
     return model.embed(model.target, ids)
 
 
@@ -83,12 +83,12 @@ def decoder_layer(model, x, memory):
 
 
 def attention(q, k, v, mask):
-    """What its layers call."""
+    """Call the function that the layers of torch.nn call."""
     return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def loss(logits, target):
-    """As in the tutorial."""
+    """Return the tutorial's loss."""
     criterion = nn.CrossEntropyLoss(ignore_index=CONFIG.pad)
     return criterion(logits.flatten(0, 1), target.flatten())
 
@@ -100,10 +100,10 @@ def training_loss(model, source, target):
 
 
 def learning_rate(step):
-    """As in the tutorial."""
+    """Return the tutorial's learning rate."""
     return 0.0001
 
 
 def optimizer(model):
-    """As in the tutorial."""
+    """Return the tutorial's optimizer."""
     return torch.optim.Adam(model.parameters(), lr=0.0001, betas=(0.9, 0.98), eps=1e-9)

@@ -37,7 +37,7 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """As Transformer.encode."""
+    """Embed the source as ``Transformer.encode`` does."""
     words = model.i_vocab_embedding(ids) * model.emb_scale
     return model.i_emb_dropout(words + model.get_position_encoding(ids))
 
@@ -48,7 +48,7 @@ def loss(logits, target):
 
 
 def training_loss(model, source, target):
-    """As in train.py."""
+    """Return the loss of ``train.py``."""
     return loss(model(source, target), target)
 
 
@@ -59,5 +59,5 @@ def learning_rate(step):
 
 
 def optimizer(model):
-    """Of LRScheduler."""
+    """Return the optimizer that ``LRScheduler`` wraps."""
     return LRScheduler(model.parameters(), 512, 16000).optimizer
