@@ -1,35 +1,20 @@
 """A packed model whose files were changed, hashes included, is refused in a sentence."""
 
-import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.plain.demo_folder import DEMO, sign
 from vaswani_transformer import Transformer
 
 pytest.importorskip("safetensors")
-DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 #: one value of each type that JSON has
 VALUES = [None, True, -1, 10**9, 10**30, float("nan"), "text", [1], {"a": 1}]
 #: what may be replaced in config.json
 TABLE = json.loads((DEMO / "config.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(DEMO, tmp_path / "demo"))
-
-
-def sign(folder: Path) -> None:
-    """Let the hashes be those of the files, as somebody would who changed them on purpose."""
-    names = [line.partition("  ")[2] for line in (folder / "SHA256SUMS").read_text().splitlines()]
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    text = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
-    (folder / "SHA256SUMS").write_text(text)
 
 
 def places() -> Iterator[tuple[str, ...]]:

@@ -1,18 +1,16 @@
 """A packed model is read from its folder, or refused if it is not as it was packed."""
 
-import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.plain.demo_folder import DEMO, sign
 from vaswani_transformer import Transformer, Vocabulary, beam_search
 
 pytest.importorskip("safetensors")
-DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 
 
 def test_the_demo_translates() -> None:
@@ -32,19 +30,6 @@ def test_a_shared_matrix_is_one_parameter() -> None:
     tied = model.decoder.output_projection.weight
     assert tied is model.encoder.embedding.tokens.weight is model.decoder.embedding.tokens.weight
     assert next(iter(model.parameters())).dtype == torch.float32
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(DEMO, tmp_path / "demo"))
-
-
-def sign(folder: Path) -> None:
-    """Let the hashes be those of the files, as somebody would who changed them on purpose."""
-    names = [line.partition("  ")[2] for line in (folder / "SHA256SUMS").read_text().splitlines()]
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    text = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
-    (folder / "SHA256SUMS").write_text(text)
 
 
 def change(folder: Path, **architecture: Any) -> None:

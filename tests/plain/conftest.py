@@ -1,0 +1,14 @@
+"""The fixture that the tests of damaged and of packed folders share."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.plain.demo_folder import DEMO
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the demo's model."""
+    return Path(shutil.copytree(DEMO, tmp_path / "demo"))
