@@ -71,7 +71,7 @@ def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
         if runs:
             in_order = [runs[name] for name in sorted(runs)]
             rows[row.name] = {**earlier_row, **experiment.describe(row), "runs": in_order}
-    if not rows and "borrowed" not in experiment.table:  # else complete() takes rows of others
+    if not rows:
         raise UserError(
             f"nothing of {experiment.name} is trained: python -m experiments {experiment.name}"
         )
