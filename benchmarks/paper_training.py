@@ -73,7 +73,7 @@ class PaperTraining(TimedTraining):
             averaged: how many
             nll: bits per token, without label smoothing
         """
-        from vaswani.experiment.averaging import average_models
+        from vaswani.training.averaging import average_models
 
         labelled = [(str(number), model) for number, model in enumerate(self.kept)]
         self.trainer.model.load_state_dict(average_models(labelled))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani.data.data_bin import with_data_options
-from vaswani.experiment.fairseq_config import fairseq_form
+from vaswani.training.fairseq_config import fairseq_form
 
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""

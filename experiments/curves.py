@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from experiments.record_files import record_lines
 from vaswani.common.errors import UserError
-from vaswani.experiment.run_record import STATISTICS
-from vaswani.experiment.training_progress import numbers
+from vaswani.training.run_record import STATISTICS
+from vaswani.training.training_progress import numbers
 
 Curve = dict[int, float]
 """Update → validation nll in bits."""

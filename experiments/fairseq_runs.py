@@ -31,9 +31,9 @@ from vaswani.common.find import find_config, is_run
 from vaswani.common.options import last_of_each
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
-from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics, trained_differently
 from vaswani.paper.runner import run_commands
+from vaswani.training.fairseq_config import experiment_config
+from vaswani.training.run_record import FINISHED, STATISTICS, statistics, trained_differently
 from vaswani_transformer.schedule import learning_rate
 
 #: in a run's statistics: bits per token, without label smoothing

@@ -26,7 +26,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run
 from vaswani.data.text import read_lines
-from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.training.yaml_tables import read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")

@@ -2,8 +2,8 @@
 
 ``cli.py`` is the entry point (and ``__main__.py`` that of ``python -m vaswani``); ``commands`` has
 one file per verb. Each subject has a package: ``data`` (text, down to binarised data),
-``experiment`` (its configuration, training and run), ``planning`` (what a
-training takes, new experiments), ``decoding``, ``scoring``, ``model_folder``, ``export``,
+``training`` (a configuration, its training and its run), ``planning`` (what a
+training takes, new configurations), ``decoding``, ``scoring``, ``model_folder``, ``export``,
 ``attention_page``, ``paper`` (its results); ``common`` is what all of them may need.
 
 A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, so that

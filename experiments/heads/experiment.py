@@ -58,7 +58,7 @@ from experiments.tables import Table
 from vaswani.attention_page.maps import head_weights
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write
-from vaswani.experiment.run_record import STATISTICS
+from vaswani.training.run_record import STATISTICS
 from vaswani_transformer import Transformer, Vocabulary
 
 RUNS = Path("runs/heads")

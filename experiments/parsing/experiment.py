@@ -41,7 +41,7 @@ from experiments.tables import Table
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines, write_lines
 from vaswani.data.trees import Tree
-from vaswani.experiment.run_record import FINISHED
+from vaswani.training.run_record import FINISHED
 
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}

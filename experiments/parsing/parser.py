@@ -9,7 +9,7 @@ from experiments.fairseq_runs import Training
 from experiments.parsing.search import Brackets, PartialTree, batches, greedy, padded
 from experiments.parsing.text import TARGET, nearest_in_length
 from vaswani.data.text import read_lines
-from vaswani.experiment.plugin import load_user_dir
+from vaswani.training.plugin import load_user_dir
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.vocabulary import EOS
 

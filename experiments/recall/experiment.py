@@ -41,7 +41,7 @@ from experiments.tables import Table
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.run_record import STATISTICS
+from vaswani.training.run_record import STATISTICS
 
 RUNS = Path("runs/recall")
 TOKENS = 2048

@@ -7,8 +7,8 @@ import torch
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.validation import Validation
+from vaswani.training.checkpoints import describe
+from vaswani.training.validation import Validation
 
 FAIRSEQS = ["--arch", "transformer_tiny", "--share-all-embeddings"]
 

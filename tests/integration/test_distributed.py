@@ -25,7 +25,7 @@ from tests.processes import (
     until_saved,
 )
 from tests.unit.test_distributed import holder
-from vaswani.experiment.checkpoints import describe
+from vaswani.training.checkpoints import describe
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ if __name__ == "__main__":  # in this process alone, which starts one for each
     torch.cuda.device_count = lambda: 2  # before fairseq takes it for a default
 
 from vaswani import cli
-from vaswani.experiment import launch
+from vaswani.training import launch
 
 def on_two(config, *_):
     found = launch.from_this_machine(config.distributed_training, 2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani.experiment import phases
+from vaswani.training import phases
 
 RUN = Path("runs/small")
 CHECKPOINTS, PHASE = RUN / "checkpoints", RUN / "checkpoints" / "phase-1"

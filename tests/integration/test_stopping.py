@@ -10,8 +10,8 @@ from fairseq.trainer import Trainer
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani.experiment import checkpoints
-from vaswani.experiment.checkpoints import best_of_run, checkpoints_in, describe
+from vaswani.training import checkpoints
+from vaswani.training.checkpoints import best_of_run, checkpoints_in, describe
 
 # 5 updates an epoch, 3 where each takes 2 batches; saved every 2 and after each epoch
 END = ("dataset.batch_size=40", "checkpoint.no_epoch_checkpoints=false", "model.dropout=0.3")

@@ -23,7 +23,7 @@ from vaswani import Translator, cli
 from vaswani.commands import translate
 from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import TextRecipe
-from vaswani.experiment.validation import Validation
+from vaswani.training.validation import Validation
 
 ODD = [
     "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",

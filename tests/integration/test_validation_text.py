@@ -11,8 +11,8 @@ from tests import stock
 from tests.integration.test_trainings_end import PATIENT, Killed, finished, stop_after, updates
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.validation_text import KEY
-from vaswani.experiment.checkpoints import OWN
-from vaswani.experiment.validation import Validation
+from vaswani.training.checkpoints import OWN
+from vaswani.training.validation import Validation
 
 DATA = Path("data/digits/data-bin")
 CHECKPOINTS = Path("runs/small/checkpoints")

@@ -9,7 +9,7 @@ import pytest
 
 from tests import stock
 from tests.conftest import preprocess
-from vaswani.experiment.checkpoints import describe
+from vaswani.training.checkpoints import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,9 +17,9 @@ from vaswani import cli
 from vaswani.commands import average
 from vaswani.common.errors import UserError
 from vaswani.common.options import parse
-from vaswani.experiment.averaging import average_models
-from vaswani.experiment.checkpoints import describe, find_checkpoint
 from vaswani.paper import reproduction
+from vaswani.training.averaging import average_models
+from vaswani.training.checkpoints import describe, find_checkpoint
 
 # ---- averaging ------------------------------------------------------------------------------
 
@@ -202,8 +202,8 @@ class Distance:
 def validated(run_folder: Path, monkeypatch: Any) -> Path:
     """``run_folder`` as a run whose validation is ``Distance``; its best is update 500, 5.0."""
     (run_folder / "config.yaml").write_text("task: {data: gone}", encoding="utf-8")
-    monkeypatch.setattr("vaswani.experiment.choosing_average.Validation", Distance)
-    monkeypatch.setattr("vaswani.experiment.checkpoints.Validation", Distance)
+    monkeypatch.setattr("vaswani.training.choosing_average.Validation", Distance)
+    monkeypatch.setattr("vaswani.training.checkpoints.Validation", Distance)
     return run_folder
 
 

@@ -22,7 +22,7 @@ from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
-from vaswani.experiment.trainer import replacements
+from vaswani.training.trainer import replacements
 
 ROOT = Path(__file__).resolve().parents[2]
 

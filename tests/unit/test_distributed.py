@@ -12,7 +12,7 @@ import pytest
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
-from vaswani.experiment.launch import ON_CPU, ONE, PER_GPU, TORCHRUN, find_launch
+from vaswani.training.launch import ON_CPU, ONE, PER_GPU, TORCHRUN, find_launch
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUNS = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}

@@ -15,9 +15,9 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.experiment.run_record import HOW_IT_COMPUTES
 from vaswani.model_folder.folder import EXPORTED, read_folder, read_model, sibling
 from vaswani.model_folder.packed_model import kept_options
+from vaswani.training.run_record import HOW_IT_COMPUTES
 from vaswani_transformer import Transformer
 
 

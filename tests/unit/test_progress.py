@@ -7,9 +7,9 @@ import sys
 import pytest
 from tqdm import tqdm
 
-from vaswani.experiment import training_progress
-from vaswani.experiment.run_record import statistics
-from vaswani.experiment.training_progress import TrainingProgress, curve_points, numbers
+from vaswani.training import training_progress
+from vaswani.training.run_record import statistics
+from vaswani.training.training_progress import TrainingProgress, curve_points, numbers
 
 DRAW_CURVE = training_progress.draw_curve  # which conftest.py leaves out
 
@@ -18,7 +18,7 @@ DRAW_CURVE = training_progress.draw_curve  # which conftest.py leaves out
 def clock(monkeypatch):
     """The time in seconds, in a list."""
     now = [100.0]
-    monkeypatch.setattr("vaswani.experiment.training_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("vaswani.training.training_progress.time.monotonic", lambda: now[0])
     return now
 
 
@@ -48,7 +48,7 @@ def shown(clock, monkeypatch):
         _time = property(lambda self: lambda: clock[0], lambda self, time: None)
 
     monkeypatch.setattr(
-        "vaswani.experiment.training_progress.bar",
+        "vaswani.training.training_progress.bar",
         lambda **o: Bar(file=screen, disable=False, ncols=90, **o),
     )
     return screen

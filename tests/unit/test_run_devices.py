@@ -4,8 +4,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from vaswani.common.find import find_config
-from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.launch import devices_in_words, on_cpu
+from vaswani.training.fairseq_config import experiment_config
+from vaswani.training.launch import devices_in_words, on_cpu
 
 
 def config(processes: int = 1, precision: str = "fp32", **common: bool):

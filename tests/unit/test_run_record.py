@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from tests.unit.test_distributed import holder
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
-from vaswani.experiment import launch, run_record, training
-from vaswani.experiment.training_progress import TrainingProgress
+from vaswani.training import launch, run_record, training
+from vaswani.training.training_progress import TrainingProgress
 
 CONFIG = OmegaConf.create(
     {

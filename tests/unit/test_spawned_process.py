@@ -7,7 +7,7 @@ from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import ConfigError, PluginError
 from vaswani.cli import problem_of
 from vaswani.common.errors import UserError
-from vaswani.experiment.launch import error_of_process
+from vaswani.training.launch import error_of_process
 
 TRACEBACK = "\n-- Process 1 terminated with the following error:\nTraceback …:\n  File …\n"
 

@@ -40,8 +40,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Choose, average, validate, write."""
-    from vaswani.experiment import checkpoints
-    from vaswani.experiment.choosing_average import check_output, write_average
+    from vaswani.training import checkpoints
+    from vaswani.training.choosing_average import check_output, write_average
 
     folder = checkpoints.run_folder(options.inputs[0]) if len(options.inputs) == 1 else None
     if folder is None:

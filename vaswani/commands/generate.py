@@ -61,8 +61,8 @@ def run(options: Options) -> int:
         translate,
     )
     from vaswani.decoding.process_engine import search_processes
-    from vaswani.experiment.checkpoints import find_checkpoint
-    from vaswani.experiment.launch import on_cpu
+    from vaswani.training.checkpoints import find_checkpoint
+    from vaswani.training.launch import on_cpu
     from vaswani_transformer.fast.malloc import keep_freed_memory
     from vaswani_transformer.precision import computed_in
 

@@ -37,8 +37,8 @@ class Options(DataOptions):
 
 def run(options: Options) -> int:
     """Pack what the arguments name."""
-    from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.model_folder.packing import collect_model, stored_as_halves, write_model
+    from vaswani.training.checkpoints import find_checkpoint
 
     checkpoint, folder = find_checkpoint(options.model)
     if not options.out and not is_run(folder):

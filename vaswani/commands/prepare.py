@@ -43,7 +43,7 @@ from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer import moses
 
 if TYPE_CHECKING:

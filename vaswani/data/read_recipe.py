@@ -12,7 +12,7 @@ from vaswani.common.options import check_number
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer import moses
 from vaswani_transformer.typed import check_types
 

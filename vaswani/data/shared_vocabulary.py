@@ -23,7 +23,7 @@ from vaswani.data.text_recipe import (
     is_lowercase,
     read_section,
 )
-from vaswani.experiment.yaml_tables import read_yaml
+from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 

@@ -23,8 +23,8 @@ from vaswani.common.find import first_data_bin
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
-from vaswani.experiment.fairseq_config import fairseq_form
 from vaswani.model_folder.search_options import TranslationOptions
+from vaswani.training.fairseq_config import fairseq_form
 
 
 class Translated(NamedTuple):

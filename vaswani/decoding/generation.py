@@ -21,9 +21,6 @@ from vaswani.data.prepared_text import find_subword_model, text_rules_of
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread
-from vaswani.experiment.fairseq_config import complete, with_defaults
-from vaswani.experiment.launch import on_cpu
-from vaswani.experiment.plugin import saved_config
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
@@ -31,6 +28,9 @@ from vaswani.model_folder.search_options import (
     TranslationOptions,
     search_of_experiment,
 )
+from vaswani.training.fairseq_config import complete, with_defaults
+from vaswani.training.launch import on_cpu
+from vaswani.training.plugin import saved_config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from vaswani.common.files import Table, read_json, sha256_of, write_json
 from vaswani.common.find import is_run, run_folders
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.translator import Translator
-from vaswani.experiment.checkpoints import best_of_run
-from vaswani.experiment.plugin import load_plugin
 from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
+from vaswani.training.checkpoints import best_of_run
+from vaswani.training.plugin import load_plugin
 from vaswani_transformer.vocabulary import Vocabulary
 
 NOT_COMPARED = (

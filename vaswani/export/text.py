@@ -7,8 +7,8 @@ from pathlib import Path
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
 from vaswani.data import text
-from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.folder import ModelFolder
+from vaswani.training.yaml_tables import read_yaml
 
 
 @dataclass(frozen=True)

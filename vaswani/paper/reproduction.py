@@ -10,22 +10,22 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
 from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.common.options import last_of_each
-from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.launch import gpus_to_use
-from vaswani.experiment.run_record import (
-    FINISHED,
-    STATISTICS,
-    last_checkpoint,
-    split_run,
-    statistics,
-)
-from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.paper import EXPERIMENTS, FILES
 from vaswani.paper.options import TABLE_4, Options
 from vaswani.paper.runner import run_commands
 from vaswani.planning import arithmetic
 from vaswani.planning.training_plan import table, training_plan
 from vaswani.scoring import published
+from vaswani.training.checkpoints import describe
+from vaswani.training.launch import gpus_to_use
+from vaswani.training.run_record import (
+    FINISHED,
+    STATISTICS,
+    last_checkpoint,
+    split_run,
+    statistics,
+)
+from vaswani.training.yaml_tables import read_yaml
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.3: the parser of Table 4
@@ -117,7 +117,7 @@ def find_reproduction(options: Options) -> Reproduction:
     Raises:
         UserError: an unknown name or row, or an invalid change.
     """
-    from vaswani.experiment.fairseq_config import experiment_config
+    from vaswani.training.fairseq_config import experiment_config
 
     experiment = EXPERIMENTS.get(options.name)
     if experiment and (options.small or options.name != TABLE_4):

@@ -15,7 +15,6 @@ from vaswani.common.find import RUN_CONFIG
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
-from vaswani.experiment.yaml_tables import read_yaml
 from vaswani.model_folder.search_options import in_words
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
@@ -25,6 +24,7 @@ from vaswani.scoring.score_input import (
     input_of_run,
     looks_tokenised,
 )
+from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.moses import language_of
 
 #: the brevity penalty below which to say something about it

@@ -17,8 +17,8 @@ from transformer_plugin.compat.validation_text import KEY as VALIDATION_TEXT
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_run, run_folders
-from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
-from vaswani.experiment.validation import Validation, text_validated_on
+from vaswani.training.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
+from vaswani.training.validation import Validation, text_validated_on
 
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates

@@ -20,10 +20,10 @@ from fairseq.logging.progress_bar import JsonProgressBar
 
 from vaswani.common.files import Table, atomic_write
 from vaswani.common.progress import bar
-from vaswani.experiment.run_record import statistics
+from vaswani.training.run_record import statistics
 
 if TYPE_CHECKING:
-    from vaswani.experiment.trainer import StoppableTrainer
+    from vaswani.training.trainer import StoppableTrainer
 
 CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar

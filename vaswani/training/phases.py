@@ -14,7 +14,7 @@ from pathlib import Path
 
 from transformer_plugin.checkpoints import trained_checkpoints
 from vaswani.common.files import move
-from vaswani.experiment.run_record import FINISHED, has_checkpoints
+from vaswani.training.run_record import FINISHED, has_checkpoints
 
 #: the folder in ``checkpoints`` while files move into it
 MOVING = ".phase.part"

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer_plugin.checkpoints import load_checkpoint, not_finite
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.experiment.checkpoints import Checkpoint
+from vaswani.training.checkpoints import Checkpoint
 
 #: what decoding needs of a checkpoint besides its parameters
 FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")

@@ -32,10 +32,10 @@ from transformer_plugin.compat.replacing import protect
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani.common.files import Table
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.launch import all_gather
-from vaswani.experiment.phases import begin_phase
-from vaswani.experiment.run_record import RESETS_DONE, STOPPED
-from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
+from vaswani.training.launch import all_gather
+from vaswani.training.phases import begin_phase
+from vaswani.training.run_record import RESETS_DONE, STOPPED
+from vaswani.training.training_progress import TrainingProgress, statistics_bar
 
 #: what a checkpoint calls the count, beside fairseq's ``best``
 PATIENCE = "patience"

@@ -1,1 +1,0 @@
-"""An experiment: its configuration, checked; its training's start, progress and end; its run."""
