@@ -219,7 +219,7 @@ class CTranslate2:
 
 def configuration(task: str, data: str) -> Any:
     """fairseq's configuration for a task and beam search, into which a task may write."""
-    from vaswani.training.fairseq_config import with_defaults, writable
+    from vaswani.configuration.fairseq_config import with_defaults, writable
 
     config = with_defaults(
         {

@@ -118,7 +118,7 @@ class Host(Training):
     """
 
     def __init__(self, lean: bool = True, **options: Any) -> None:
-        from vaswani.training.plugin import load_plugin
+        from vaswani.configuration.plugin import load_plugin
 
         load_plugin()
         if not lean:

@@ -44,7 +44,7 @@ class WithoutPiece(Training):
     """A training and a search without one piece, on request."""
 
     def __init__(self, piece: str, **options: Any) -> None:
-        from vaswani.training.plugin import load_plugin
+        from vaswani.configuration.plugin import load_plugin
 
         load_plugin()
         leave_out(piece)

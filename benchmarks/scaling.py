@@ -27,7 +27,7 @@ class Steps:
     """
 
     def __init__(self, model: str, device: str) -> None:
-        from vaswani.training.plugin import load_plugin
+        from vaswani.configuration.plugin import load_plugin
 
         load_plugin()
         self.model = model

@@ -44,7 +44,7 @@ class Training:
     ) -> None:
         import torch
 
-        from vaswani.training.plugin import load_plugin
+        from vaswani.configuration.plugin import load_plugin
 
         load_plugin()
         if not cudnn_attention:

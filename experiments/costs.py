@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data.data_bin import with_data_options
-from vaswani.training.fairseq_config import fairseq_form
 
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""

@@ -29,10 +29,10 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.find import find_config, is_run
 from vaswani.common.options import last_of_each
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.paper.runner import run_commands
-from vaswani.training.fairseq_config import experiment_config
 from vaswani.training.run_record import FINISHED, STATISTICS, statistics, trained_differently
 from vaswani_transformer.schedule import learning_rate
 

@@ -26,8 +26,8 @@ from experiments.tables import Table, joined
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.find import file_stem
 from vaswani.common.signals import signals_as_interrupts
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.training.run_record import STATISTICS
-from vaswani.training.yaml_tables import read_yaml
 
 HERE = Path(__file__).parent
 

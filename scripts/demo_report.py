@@ -25,8 +25,8 @@ from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.text import read_lines
-from vaswani.training.yaml_tables import read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")

@@ -1,10 +1,11 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
 ``cli.py`` is the entry point (and ``__main__.py`` that of ``python -m vaswani``); ``commands`` has
-one file per verb. Each subject has a package: ``data`` (text, down to binarised data),
-``training`` (a configuration, its training and its run), ``planning`` (what a
-training takes, new configurations), ``decoding``, ``scoring``, ``model_folder``, ``export``,
-``attention_page``, ``paper`` (its results); ``common`` is what all of them may need.
+one file per verb. The packages below, each importing only from earlier ones: ``common`` (knows no
+subject), ``folders`` (the user's folders and their files), ``configuration`` (a training's YAML,
+complete in fairseq's sections), ``data`` (text, down to binarised data), ``training`` and
+``model_folder``, ``planning`` (what a training takes, new configurations) and ``decoding``,
+``scoring``, then ``export``, ``attention_page`` and ``paper`` (its results).
 
 A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, so that
 ``vaswani --help`` answers at once; the packages below the commands import at the top.

@@ -101,7 +101,7 @@ def distances(checkpoint: Path) -> dict[str, float]:
     import torch
     from fairseq import checkpoint_utils
 
-    from vaswani.training.plugin import load_user_dir
+    from vaswani.configuration.plugin import load_user_dir
 
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
     load_user_dir(state["cfg"].common.user_dir)

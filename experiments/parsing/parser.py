@@ -8,8 +8,8 @@ import torch
 from experiments.fairseq_runs import Training
 from experiments.parsing.search import Brackets, PartialTree, batches, greedy, padded
 from experiments.parsing.text import TARGET, nearest_in_length
+from vaswani.configuration.plugin import load_user_dir
 from vaswani.data.text import read_lines
-from vaswani.training.plugin import load_user_dir
 from vaswani_transformer import Vocabulary
 from vaswani_transformer.vocabulary import EOS
 

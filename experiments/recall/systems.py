@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from experiments.harness import HERE
-from vaswani.training.plugin import load_user_dir
+from vaswani.configuration.plugin import load_user_dir
 from vaswani_transformer import Transformer, base
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.initialisation import initialise

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from vaswani.training.plugin import load_user_dir
+from vaswani.configuration.plugin import load_user_dir
 
 from .swiglu import SwigluTransformer
 

@@ -23,8 +23,8 @@ from tests.files import write
 from tests.models import dictionary, task
 from tests.processes import ROOT
 from vaswani.common.find import find_config
+from vaswani.configuration.fairseq_config import experiment_config, fairseq_form
 from vaswani.paper import runner
-from vaswani.training.fairseq_config import experiment_config, fairseq_form
 
 TREES = Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb"
 TINY = ["embed_dim=16", "ffn_embed_dim=16", "layers=1", "attention_heads=2"]

@@ -10,7 +10,7 @@ from fairseq.models import MODEL_REGISTRY
 
 from tests import extend
 from tests.models import batch, config, task
-from vaswani.training.plugin import load_user_dir
+from vaswani.configuration.plugin import load_user_dir
 from vaswani_transformer import SearchOptions, Vocabulary
 from vaswani_transformer.search.incremental import search
 

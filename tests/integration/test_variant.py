@@ -13,8 +13,8 @@ import yaml
 from tests import shared, stock
 from vaswani import Translator
 from vaswani.common.errors import UserError
-from vaswani.training.fairseq_config import experiment_config
-from vaswani.training.plugin import saved_config
+from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.plugin import saved_config
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "user_dirs" / "relative_positions"

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from tests import archives, stock, wmt14_scripts
 from vaswani import cli
 from vaswani.common.find import find_config
-from vaswani.training.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import experiment_config
 
 #: name of a result → PAIR, SIZE
 RESULTS = {

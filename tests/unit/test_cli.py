@@ -19,8 +19,8 @@ import vaswani
 from vaswani import cli
 from vaswani.common import find
 from vaswani.common.options import Checked
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.paper import FILES
-from vaswani.training.fairseq_config import experiment_config
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
-from vaswani.training.fairseq_config import complete, experiment_config, fairseq_form, writable
+from vaswani.configuration.fairseq_config import complete, experiment_config, fairseq_form, writable
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

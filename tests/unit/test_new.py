@@ -10,9 +10,9 @@ import yaml
 from tests import stock
 from tests.files import needs_records
 from vaswani import cli
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.planning import batching, fine_tuning, first_experiment
 from vaswani.planning import published_settings as published
-from vaswani.training.fairseq_config import experiment_config
 
 PAPERS_WARMUP = 4000
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from tests import models
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
-from vaswani.training.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.plugin import load_user_dir
 from vaswani.training.launch import check_machine
-from vaswani.training.plugin import load_user_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from vaswani.common.find import find_config
-from vaswani.training.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.training.launch import devices_in_words, on_cpu
 
 

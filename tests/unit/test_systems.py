@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.harness import HERE
 from tests import extend
 from tests.plain.small import PAD, SIZES, TYPES, batch, small_model, updates_to_learn
-from vaswani.training.plugin import load_user_dir
+from vaswani.configuration.plugin import load_user_dir
 from vaswani_transformer import Transformer, TransformerConfig, base
 from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.fast import use_fast_kernels

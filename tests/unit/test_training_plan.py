@@ -11,11 +11,11 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.batching import Batch
 from vaswani.planning.training_plan import disk
-from vaswani.training.fairseq_config import experiment_config
 from vaswani_transformer.fast.processor import OTHER_CPU
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,7 +3,7 @@
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.training.yaml_tables import read_yaml
+from vaswani.common.yaml_tables import read_yaml
 
 
 @pytest.mark.parametrize(

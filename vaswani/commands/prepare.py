@@ -37,13 +37,13 @@ from vaswani.common.find import (
 )
 from vaswani.common.options import Checked, argument, option
 from vaswani.common.processes import limit_workers
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer import moses
 
 if TYPE_CHECKING:

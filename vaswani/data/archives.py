@@ -37,8 +37,8 @@ from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import locked, move, sha256_of
 from vaswani.common.progress import bar
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.text import DAMAGED
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.typed import read_record
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)

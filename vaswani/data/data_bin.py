@@ -16,7 +16,7 @@ from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import CONFIGS, first_data_bin
-from vaswani.training.fairseq_config import complete
+from vaswani.configuration.fairseq_config import complete
 from vaswani_transformer.transformer import source_has_own_matrix
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")

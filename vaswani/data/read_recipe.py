@@ -9,10 +9,10 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import check_number
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer import moses
 from vaswani_transformer.typed import check_types
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
@@ -23,7 +24,6 @@ from vaswani.data.text_recipe import (
     is_lowercase,
     read_section,
 )
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.sums import SUMS, check_file, read_sums
 
 

@@ -20,11 +20,11 @@ from omegaconf import DictConfig
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
+from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.search_options import TranslationOptions
-from vaswani.training.fairseq_config import fairseq_form
 
 
 class Translated(NamedTuple):

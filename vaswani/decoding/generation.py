@@ -15,6 +15,8 @@ from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.progress import bar
+from vaswani.configuration.fairseq_config import complete, with_defaults
+from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.prepared_text import find_subword_model, text_rules_of
@@ -28,9 +30,7 @@ from vaswani.model_folder.search_options import (
     TranslationOptions,
     search_of_experiment,
 )
-from vaswani.training.fairseq_config import complete, with_defaults
 from vaswani.training.launch import on_cpu
-from vaswani.training.plugin import saved_config
 
 
 @dataclass(frozen=True, kw_only=True)

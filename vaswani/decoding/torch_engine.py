@@ -137,8 +137,8 @@ def network_of(
             "--user-dir DIR, the folder that defines it"
         )
     if variant:  # only now: these import fairseq
+        from vaswani.configuration.plugin import load_user_dir
         from vaswani.model_folder.packed_model import build_variant
-        from vaswani.training.plugin import load_user_dir
 
         load_user_dir(user_dir)
         words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]

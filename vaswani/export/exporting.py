@@ -12,6 +12,7 @@ from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of, write_json
 from vaswani.common.find import is_run, run_folders
+from vaswani.configuration.plugin import load_plugin
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.translator import Translator
 from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
@@ -20,7 +21,6 @@ from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
 from vaswani.training.checkpoints import best_of_run
-from vaswani.training.plugin import load_plugin
 from vaswani_transformer.vocabulary import Vocabulary
 
 NOT_COMPARED = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.training.yaml_tables import read_yaml
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import is_run
+from vaswani.configuration.plugin import load_plugin
 from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
@@ -19,7 +20,6 @@ from vaswani.model_folder.folder import (
     sibling,
 )
 from vaswani.model_folder.packed_model import described
-from vaswani.training.plugin import load_plugin
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"

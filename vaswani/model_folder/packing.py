@@ -18,6 +18,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of, write_json
 from vaswani.common.find import first_data_bin
 from vaswani.common.templates import render
+from vaswani.common.yaml_tables import read_yaml
+from vaswani.configuration.plugin import load_user_dir, to_dict
 from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
@@ -42,8 +44,6 @@ from vaswani.model_folder.packed_model import (
 from vaswani.model_folder.packed_scores import packed_scores
 from vaswani.model_folder.search_options import BEAM_OPTIONS
 from vaswani.model_folder.text_lengths import text_lengths
-from vaswani.training.plugin import load_user_dir, to_dict
-from vaswani.training.yaml_tables import read_yaml
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 

@@ -15,12 +15,12 @@ from transformer_plugin.config import flag
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
+from vaswani.common.yaml_tables import read_yaml
+from vaswani.configuration.fairseq_config import parse_overrides
 from vaswani.model_folder.search_options import GPU_BATCH
 from vaswani.paper.options import Options
 from vaswani.paper.reproduction import AVERAGED, PARSER, Reproduction, find_reproduction
 from vaswani.planning.arithmetic import PAPER_GPUS
-from vaswani.training.fairseq_config import parse_overrides
-from vaswani.training.yaml_tables import read_yaml
 
 #: section of an experiment → the flag that names its component
 COMPONENTS = {

@@ -10,6 +10,7 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
 from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.common.options import last_of_each
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.paper import EXPERIMENTS, FILES
 from vaswani.paper.options import TABLE_4, Options
 from vaswani.paper.runner import run_commands
@@ -25,7 +26,6 @@ from vaswani.training.run_record import (
     split_run,
     statistics,
 )
-from vaswani.training.yaml_tables import read_yaml
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.3: the parser of Table 4
@@ -117,7 +117,7 @@ def find_reproduction(options: Options) -> Reproduction:
     Raises:
         UserError: an unknown name or row, or an invalid change.
     """
-    from vaswani.training.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     experiment = EXPERIMENTS.get(options.name)
     if experiment and (options.small or options.name != TABLE_4):

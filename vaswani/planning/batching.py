@@ -14,9 +14,9 @@ from transformer_plugin.batch_size import TOLERANCE, measure
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
+from vaswani.configuration.fairseq_config import complete, fairseq_form
 from vaswani.data import data_bin
 from vaswani.planning import arithmetic
-from vaswani.training.fairseq_config import complete, fairseq_form
 from vaswani_transformer.fast.processor import choices_for
 
 #: the share of a batch's padded tokens that are real on the target side, at WMT's lengths

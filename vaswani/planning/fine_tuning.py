@@ -19,6 +19,8 @@ from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_run
+from vaswani.common.yaml_tables import read_yaml
+from vaswani.configuration.fairseq_config import complete
 from vaswani.model_folder.data_text import DataOptions
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.folder import read_folder
@@ -26,9 +28,7 @@ from vaswani.model_folder.packing import collect_model, write_model
 from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
 from vaswani.training.checkpoints import Checkpoint, describe, find_checkpoint
-from vaswani.training.fairseq_config import complete
 from vaswani.training.run_record import STATISTICS, statistics
-from vaswani.training.yaml_tables import read_yaml
 
 TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
 #: at most this many warm-up updates: the optimizer's moments start from zero again

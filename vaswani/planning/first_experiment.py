@@ -23,15 +23,15 @@ from transformer_plugin.config import (
 from vaswani.common.files import sha256_of
 from vaswani.common.find import subset_option
 from vaswani.common.templates import render
+from vaswani.common.yaml_tables import parse_yaml
+from vaswani.configuration.fairseq_config import complete, config_of
+from vaswani.configuration.plugin import load_plugin
 from vaswani.data import data_bin
 from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import BPE_DROPOUT, Settings, settings_for, value_for
-from vaswani.training.fairseq_config import complete, config_of
-from vaswani.training.plugin import load_plugin
-from vaswani.training.yaml_tables import parse_yaml
 
 TEMPLATE = Path(__file__).with_name("experiment.yaml.j2")
 #: so that even a small text has some: our choice

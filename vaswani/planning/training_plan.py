@@ -14,9 +14,9 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.hardware import Hardware
-from vaswani.training.fairseq_config import experiment_config
 from vaswani.training.launch import gpus_to_use
 from vaswani.training.run_record import split_run
 

@@ -12,6 +12,7 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.find import RUN_CONFIG
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
@@ -24,7 +25,6 @@ from vaswani.scoring.score_input import (
     input_of_run,
     looks_tokenised,
 )
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.moses import language_of
 
 #: the brevity penalty below which to say something about it

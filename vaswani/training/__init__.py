@@ -1,1 +1,1 @@
-"""Configurations, checked; the start, progress and end of a training; the run that it leaves."""
+"""The start, progress and end of a training, and the run that it leaves."""

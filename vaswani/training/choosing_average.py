@@ -13,10 +13,10 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin, is_run, subset_option
 from vaswani.common.progress import stage_bar
+from vaswani.configuration.plugin import saved_config
 from vaswani.training import checkpoints
 from vaswani.training.averaging import averaged_checkpoint, model_of, running_means
 from vaswani.training.checkpoints import Checkpoint, run_of
-from vaswani.training.plugin import saved_config
 from vaswani.training.validation import Validation, text_validated_on
 
 

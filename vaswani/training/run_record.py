@@ -18,8 +18,8 @@ from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, atomic_write, read_json
 from vaswani.common.find import RUN_CONFIG, file_stem, is_run
+from vaswani.common.yaml_tables import read_yaml
 from vaswani.training.launch import Launch, on_cpu, precision_of
-from vaswani.training.yaml_tables import read_yaml
 from vaswani_transformer.precision import tf32
 
 FINISHED = "finished.json"

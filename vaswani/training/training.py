@@ -18,12 +18,12 @@ from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import Table, atomic_write, locked, read_json
+from vaswani.common.yaml_tables import read_yaml
+from vaswani.configuration.fairseq_config import complete, fairseq_form, writable
+from vaswani.configuration.plugin import fairseq_logs, load_user_dir
 from vaswani.training import launch, phases, run_record
-from vaswani.training.fairseq_config import complete, fairseq_form, writable
-from vaswani.training.plugin import fairseq_logs, load_user_dir
 from vaswani.training.trainer import Stopped, fairseq_with
 from vaswani.training.training_progress import TrainingProgress
-from vaswani.training.yaml_tables import read_yaml
 
 #: seconds for which a job that SLURM has started again waits for the lock of a machine that died
 AFTER_RESTART = 300.0

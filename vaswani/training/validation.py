@@ -26,8 +26,8 @@ from transformer_plugin.compat import validation_text
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
-from vaswani.training.fairseq_config import fairseq_form, with_defaults
-from vaswani.training.plugin import saved_config
+from vaswani.configuration.fairseq_config import fairseq_form, with_defaults
+from vaswani.configuration.plugin import saved_config
 
 #: called with 1 after each batch
 Progress = Callable[[int], object]

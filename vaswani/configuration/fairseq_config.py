@@ -37,8 +37,8 @@ from transformer_plugin import checks as plugin
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import Table
-from vaswani.training.plugin import load_plugin, load_user_dir
-from vaswani.training.yaml_tables import read_yaml, yaml_errors
+from vaswani.common.yaml_tables import read_yaml, yaml_errors
+from vaswani.configuration.plugin import load_plugin, load_user_dir
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")

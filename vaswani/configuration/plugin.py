@@ -15,7 +15,7 @@ from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import RUN_CONFIG, is_run
-from vaswani.training.yaml_tables import read_yaml
+from vaswani.common.yaml_tables import read_yaml
 
 
 def load_plugin() -> None:

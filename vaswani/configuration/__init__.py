@@ -1,0 +1,1 @@
+"""A training's YAML, complete in fairseq's sections; the plugin and user-dirs that it names."""
