@@ -15,7 +15,7 @@ from pathlib import Path
 from vaswani.data.round_trip import bleu, unchanged_share
 from vaswani.data.text import read_lines
 from vaswani.data.text_recipe import TargetText, TextRecipe, cleaner, tokeniser
-from vaswani_transformer import moses
+from vaswani_transformer.io import moses
 
 
 def measure(lang: str, path: Path, first: int) -> list[tuple[int, float, float]]:

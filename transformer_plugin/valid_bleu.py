@@ -17,8 +17,8 @@ from fairseq.logging import metrics
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 
-from vaswani_transformer import moses
-from vaswani_transformer.moses import TextFunction
+from vaswani_transformer.io import moses
+from vaswani_transformer.io.moses import TextFunction
 
 from .config import ConfigError
 from .generator import VaswaniSequenceGenerator

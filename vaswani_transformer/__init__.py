@@ -17,13 +17,9 @@ In the order in which to read it:
     search_options.py   the beam, the length penalty, limits of the length
     cache.py            what the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
-    moses/              text of Moses' tokens, with what its detokeniser leaves apart
-    folder_table.py     the sections of its config.json, and their types
-    packed.py           reads what `vaswani pack` made
     precision.py        bf16
-    sums.py             hashes of files
-    typed.py            tables from files, each value of its type
     fast/               quicker forms of some modules, each equal to the readable one
+    io/                 what is not the paper: packed models, hashes of files, Moses' text
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
 """
@@ -60,7 +56,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
 
-    ``moses``, ``search_options.py`` and ``vocabulary.py`` need none.
+    ``search_options.py``, ``vocabulary.py`` and most of ``io`` need none.
     """
     for module, names in _MODULES.items():
         if name in names:

@@ -18,8 +18,8 @@ from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions, is
 from .encoder import Encoder
 from .fast import use_fused_attention
 from .initialisation import initialise
+from .io.packed import CONFIG, WEIGHTS, PackedModel, check_shapes, errors_of, read_packed
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
-from .packed import CONFIG, WEIGHTS, PackedModel, check_shapes, errors_of, read_packed
 from .vocabulary import PAD
 
 Model = TypeVar("Model", bound="Transformer")
@@ -222,7 +222,7 @@ class Transformer(nn.Module):
 
     @classmethod
     def from_packed(cls: type[Model], packed: PackedModel, **options: Any) -> Model:
-        """As :meth:`from_pretrained`, of a folder that was read; see packed.py."""
+        """As :meth:`from_pretrained`, of a folder that was read; see io/packed.py."""
         if packed.variant and cls is Transformer:
             raise ValueError(
                 f"{packed.folder} is a {packed.variant['arch']!r}, a variant of the paper's model: "

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from tests import packed
 from vaswani import Translator
 from vaswani_transformer import Vocabulary
-from vaswani_transformer.sums import SUMS, sha256_of
+from vaswani_transformer.io.sums import SUMS, sha256_of
 
 LINES = ["the 9", "house 8", "<unk> 5 #fairseq:overwrite", "is 4", "the 1 #fairseq:overwrite"]
 SENTENCE = "the house <unk> zebra is"

@@ -18,7 +18,7 @@ from vaswani.data.text_recipe import (
     tokeniser,
 )
 from vaswani.scoring import bleu
-from vaswani_transformer import moses
+from vaswani_transformer.io import moses
 
 #: Canadian and French law, everyday text, times, addresses, degrees, quotations
 SENTENCES = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from fairseq.utils import split_paths
 
-from vaswani_transformer.sums import sha256_of
+from vaswani_transformer.io.sums import sha256_of
 
 KEY = "training_text"
 """In ``task_state``: see :func:`training_text`."""

@@ -44,7 +44,7 @@ from vaswani.data.read_recipe import find_recipe, recipe_from
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani_transformer import moses
+from vaswani_transformer.io import moses
 
 if TYPE_CHECKING:
     from vaswani.data.pipeline import Job, Pair

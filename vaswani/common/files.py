@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vaswani.common.errors import UserError
-from vaswani_transformer.sums import sha256_of as sha256_of  # packed models are read without us
+from vaswani_transformer.io.sums import sha256_of as sha256_of  # packed models are read without us
 
 PathLike = str | Path
 #: what a file of JSON or YAML holds: tables, lists, numbers, text

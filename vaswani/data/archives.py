@@ -39,7 +39,7 @@ from vaswani.common.files import locked, move, sha256_of
 from vaswani.common.progress import bar
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.text import DAMAGED
-from vaswani_transformer.typed import read_record
+from vaswani_transformer.io.typed import read_record
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 #: zipfile raises RuntimeError for what is encrypted or compressed in a way that it cannot read;

@@ -10,7 +10,7 @@ from vaswani.common.files import read_json
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, Name
-from vaswani_transformer import moses
+from vaswani_transformer.io import moses
 
 #: the folder of records in it
 STAGES = ".stages"

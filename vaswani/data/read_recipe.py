@@ -13,8 +13,8 @@ from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
-from vaswani_transformer import moses
-from vaswani_transformer.typed import check_types
+from vaswani_transformer.io import moses
+from vaswani_transformer.io.typed import check_types
 
 #: valid values of these keys
 CHOICES = {

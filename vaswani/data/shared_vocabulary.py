@@ -24,7 +24,7 @@ from vaswani.data.text_recipe import (
     is_lowercase,
     read_section,
 )
-from vaswani_transformer.sums import SUMS, check_file, read_sums
+from vaswani_transformer.io.sums import SUMS, check_file, read_sums
 
 
 @dataclass(frozen=True)

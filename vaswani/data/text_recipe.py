@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.text import is_blank, safe_line
-from vaswani_transformer import moses
-from vaswani_transformer.typed import read_record
+from vaswani_transformer.io import moses
+from vaswani_transformer.io.typed import read_record
 
 T = TypeVar("T")
 TextFunction = Callable[[str], str]
@@ -242,7 +242,7 @@ def hardly_spaced(lines: Iterable[str]) -> bool:
 def detokeniser(lang: str, version: int = moses.VERSION) -> TextFunction:
     """A detokeniser for one language, which joins punctuation to its neighbours again.
 
-    Also what Moses' own leaves apart: :mod:`vaswani_transformer.moses`.
+    Also what Moses' own leaves apart: :mod:`vaswani_transformer.io.moses`.
 
     Args:
         lang: the language's code

@@ -16,7 +16,7 @@ from vaswani.model_folder.search_options import TranslationOptions
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
-from vaswani_transformer.packed import read_checked
+from vaswani_transformer.io.packed import read_checked
 from vaswani_transformer.precision import PRECISIONS, autocast
 from vaswani_transformer.search import search
 from vaswani_transformer.transformer import Transformer

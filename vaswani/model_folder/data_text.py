@@ -21,7 +21,7 @@ from vaswani.data.text_recipe import (
     TextRecipe,
     is_lowercase,
 )
-from vaswani_transformer import moses
+from vaswani_transformer.io import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {

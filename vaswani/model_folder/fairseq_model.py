@@ -18,7 +18,7 @@ from vaswani.common.files import Table
 from vaswani.model_folder.convert import from_fairseq
 from vaswani.model_folder.packed_model import kept_options
 from vaswani_transformer.config import ACTIVATION_NAMES
-from vaswani_transformer.packed import MATRICES
+from vaswani_transformer.io.packed import MATRICES
 
 #: options that change the function: the value our model has, and what other values mean
 FIXED_OPTIONS: dict[str, tuple[object, str]] = {

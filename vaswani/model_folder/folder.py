@@ -32,8 +32,8 @@ from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
 from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.model_folder.search_options import TranslationOptions
-from vaswani_transformer.folder_table import check_sections
-from vaswani_transformer.sums import SUMS, check_file, read_sums
+from vaswani_transformer.io.folder_table import check_sections
+from vaswani_transformer.io.sums import SUMS, check_file, read_sums
 
 if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
     from torch import Tensor
@@ -117,7 +117,7 @@ class ModelFolder:
 
     def parameters(self) -> "dict[str, Tensor]":
         """The model's state dict in float32, with shared matrices under all their names."""
-        from vaswani_transformer.packed import read_weights  # imports torch
+        from vaswani_transformer.io.packed import read_weights  # imports torch
 
         shared = not_stored(self.config["architecture"])
         with errors_for_users():
@@ -161,7 +161,7 @@ def read_config(path: Path) -> Table:
         )
     if not (path / CONFIG).is_file():
         raise no_model(path)
-    from vaswani_transformer import packed  # imports torch
+    from vaswani_transformer.io import packed  # imports torch
 
     with errors_for_users():
         table = packed.read_table(path)
@@ -289,7 +289,7 @@ def sums_of(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
 
 def not_stored(architecture: Table) -> dict[str, str]:
     """The matrices that are shared, each with the one that is stored for it."""
-    from vaswani_transformer.packed import shared_matrices  # imports torch
+    from vaswani_transformer.io.packed import shared_matrices  # imports torch
 
     return shared_matrices(architecture)
 

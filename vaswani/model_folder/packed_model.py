@@ -14,7 +14,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.model_folder.folder import CONFIG, WEIGHTS, ModelFolder, errors_for_users
 from vaswani_transformer.config import TransformerConfig
-from vaswani_transformer.packed import check_shapes, read_config
+from vaswani_transformer.io.packed import check_shapes, read_config
 
 
 def kept_options() -> list[str]:

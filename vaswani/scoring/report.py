@@ -25,7 +25,7 @@ from vaswani.scoring.score_input import (
     input_of_run,
     looks_tokenised,
 )
-from vaswani_transformer.moses import language_of
+from vaswani_transformer.io.moses import language_of
 
 #: the brevity penalty below which to say something about it
 SHORT = 0.95

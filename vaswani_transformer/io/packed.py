@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, get_type_hints
 
 from torch import Tensor
 
-from .config import SIZES, TransformerConfig, check_sizes
+from ..config import SIZES, TransformerConfig, check_sizes
+from ..vocabulary import Vocabulary
 from .folder_table import check_sections
 from .sums import SUMS, check_file, read_sums
 from .typed import check_types, read_record
-from .vocabulary import Vocabulary
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: what config.json begins with
