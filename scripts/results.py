@@ -143,7 +143,8 @@ def rates() -> str:
         return "No record yet."
     table = experiment_of(folders[-1]).page_table(read_record(folders[-1]))
     page = (folders[-1] / "page.md").relative_to(ROOT)
-    return f"{lines_of(table)}\n\n[All cells](../{page})."
+    lines = "\n".join(table.lines())  # with its note, which has the verdict
+    return f"{lines}\n\n[All cells](../{page})."
 
 
 def with_time(name: str, *records: str) -> str:
@@ -159,14 +160,12 @@ def time_line(records: list[dict[str, Any]]) -> str:
             minutes = mean_of(row, "processor_seconds") / 60
             measured.setdefault(name, []).append(f"{minutes:.1f}")
     each = "; ".join(f"{name} {', '.join(figures)}" for name, figures in measured.items())
-    return (
-        f"Time, CPU minutes of the forward and backward passes, a figure per measurement: {each}."
-    )
+    return f"CPU minutes of the forward and backward passes, a figure per measurement: {each}."
 
 
 def lines_of(table: Table) -> str:
-    """A table of an experiment's own."""
-    return "\n".join(table.lines())
+    """Return an experiment's table without its note: the page explains intervals once."""
+    return "\n".join(table._replace(note="").lines())
 
 
 TEXTS: dict[str, Callable[[], str]] = {
