@@ -6,8 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, convert_to_ctranslate2
-from benchmarks.systems import KEEPS_MEMORY, OURS, REFERENCES, THEIRS, TUNED, measurable, size_flags
-from benchmarks.table import Row, compare, markdown
+from benchmarks.systems import (
+    FAIRSEQ_FLAGS,
+    KEEPS_MEMORY,
+    REFERENCES,
+    TUNED,
+    VASWANI_FLAGS,
+    measurable_systems,
+    size_flags,
+)
+from benchmarks.table import Row, markdown, speed_rows
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
 
@@ -170,7 +178,7 @@ def start_teams(
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in ways)
     teams = {}
-    for name, options in measurable(systems, device).items():
+    for name, options in measurable_systems(systems, device).items():
         variables = KEEPS_MEMORY if name.endswith(TUNED) else {}
         teams[name] = Team(Decoding, {**common, **options}, most, variables)
     return teams
@@ -226,7 +234,7 @@ def compare_systems(
         for name, how in best.items():
             results[name].append(teams[name].translate(how, size, count))
             log_progress(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
-    rows = compare(results, REFERENCES)
+    rows = speed_rows(results, REFERENCES)
     reference = results["fairseq"][0]["hypotheses"]
     scorer = teams["fairseq"].workers[0]
     completed = []
@@ -262,13 +270,13 @@ def train_checkpoint(
         as_fairseqs = ["--sinusoid-layout", "fairseq", "--layer-norm-eps", "1e-5"]
         options = {"data": data, "device": device}
         environment = {"OMP_NUM_THREADS": str(threads)}
-        ours = [*OURS, *flags, *as_fairseqs, "--precision", "bf16"]
+        ours = [*VASWANI_FLAGS, *flags, *as_fairseqs, "--precision", "bf16"]
         worker = Worker(Training, {**options, "flags": ours}, environment)
         for done in range(0, updates, 50):
             count = min(50, updates - done)
             loss = worker.ask("updates", count)["losses"][-1]
             log_progress(f"{done + count} updates, loss {loss:.2f}")
-        worker.ask("save_for_fairseq", [data, *THEIRS, *flags], str(path))
+        worker.ask("save_for_fairseq", [data, *FAIRSEQ_FLAGS, *flags], str(path))
         worker.end()
     return str(path)
 

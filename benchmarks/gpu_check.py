@@ -23,11 +23,18 @@ from typing import Any, NamedTuple
 
 from benchmarks import decode
 from benchmarks.gpu_correctness import compare_resumed, compare_translations
-from benchmarks.gpu_record import Record
-from benchmarks.gpu_training import AS_IT_COMES, SYSTEMS, TRIAL, TimedTraining, computed_in, row_of
+from benchmarks.gpu_record import BenchmarkRecord
+from benchmarks.gpu_training import (
+    AS_IT_COMES,
+    SYSTEMS,
+    TRIAL,
+    TimedTraining,
+    product_precision,
+    row_of,
+)
 from benchmarks.joined_text import join_sentences
 from benchmarks.run import MULTI30K, RESULTS, demo_data, record_name
-from benchmarks.systems import measurable, precision_of, size_flags
+from benchmarks.systems import measurable_systems, precision_of, size_flags
 from benchmarks.worker import Worker, deadline, log_progress
 from vaswani.common.environment import machine
 
@@ -46,7 +53,7 @@ Systems = dict[str, dict[str, Any]]
 class Scale(NamedTuple):
     """How much is done on a device. Times are in seconds."""
 
-    works: dict[str, dict[int, Systems]]
+    workloads: dict[str, dict[int, Systems]]
     """Size of the model → max-tokens → the systems that train."""
     updates: int
     """Of a round, at most."""
@@ -70,7 +77,7 @@ class Scale(NamedTuple):
 
 
 ON_GPU = Scale(
-    works={
+    workloads={
         "base": {8192: SYSTEMS, 25000: {**SYSTEMS, **AS_IT_COMES}},
         "big": {25000: SYSTEMS},
     },
@@ -88,7 +95,7 @@ ON_GPU = Scale(
     patience=1,
 )
 ON_CPU = Scale(
-    works={"trial": {256: TRIAL, 512: TRIAL}},
+    workloads={"trial": {256: TRIAL, 512: TRIAL}},
     updates=1,
     compiling_updates=1,
     peak_products=1,
@@ -123,7 +130,9 @@ class Check:
         folder: for what is made on the way
     """
 
-    def __init__(self, scale: Scale, device: str, data: str, record: Record, folder: Path) -> None:
+    def __init__(
+        self, scale: Scale, device: str, data: str, record: BenchmarkRecord, folder: Path
+    ) -> None:
         self.scale = scale
         self.device = device
         self.data = data
@@ -133,17 +142,17 @@ class Check:
 
     def run(self) -> None:
         """Do what is not timed while layers are compiled; then time, with nothing beside it."""
-        compiling = {size: self.start(size, compiled=True) for size in self.scale.works}
+        compiling = {size: self.start(size, compiled=True) for size in self.scale.workloads}
         for workers in compiling.values():
             for worker in workers.values():
                 worker.tell("warm_up_and_wait", self.scale.compiling_updates)
         self.check_results()
         checkpoint = self.train_to_decode()
         for size in compiling:
-            started = self.answered(size, "starting", compiling[size])
-            compiling[size] = self.answered(size, "compiling", started)
-        for size in self.scale.works:
-            workers = self.answered(size, "starting", self.start(size, compiled=False))
+            started = self.wait_for_all(size, "starting", compiling[size])
+            compiling[size] = self.wait_for_all(size, "compiling", started)
+        for size in self.scale.workloads:
+            workers = self.wait_for_all(size, "starting", self.start(size, compiled=False))
             self.measure_training(size, {**workers, **compiling[size]})
         if checkpoint:
             self.measure_decoding(checkpoint)
@@ -166,12 +175,12 @@ class Check:
 
     def start(self, size: str, compiled: bool) -> dict[str, Worker]:
         """The processes of the systems with ``--compile``, or of the others, all starting."""
-        batches = self.scale.works[size]
+        batches = self.scale.workloads[size]
         flags = [*size_flags(size), "--max-tokens", str(min(batches)), "--lr", "5e-4"]
         flags += ["--num-workers", "0"]  # batches are made before the clock starts
         systems: Systems = {}
         for systems_of_batch in batches.values():
-            systems.update(measurable(systems_of_batch, self.device))
+            systems.update(measurable_systems(systems_of_batch, self.device))
         workers = {}
         for name, system in systems.items():
             if ("--compile" in system["flags"]) != compiled:
@@ -186,7 +195,7 @@ class Check:
             workers[name] = Worker(TimedTraining, options, environment, wait=False)
         return workers
 
-    def answered(self, size: str, stage: str, workers: dict[str, Worker]) -> dict[str, Worker]:
+    def wait_for_all(self, size: str, stage: str, workers: dict[str, Worker]) -> dict[str, Worker]:
         """Wait for an answer of all, and return those that did not fail."""
         successful = {}
         with self.deadline(stage):
@@ -198,14 +207,14 @@ class Check:
 
     def measure_training(self, size: str, workers: dict[str, Worker]) -> None:
         """Time the systems one after the other, with each number of max-tokens."""
-        for max_tokens, systems in self.scale.works[size].items():
+        for max_tokens, systems in self.scale.workloads[size].items():
             section = f"training, {size}, {max_tokens:,} max-tokens"
             arguments = (max_tokens, self.scale.updates, ROUNDS)
             for name in systems:
                 if name not in workers:
                     continue
                 with self.record.stage(section, name), self.deadline("measuring"):
-                    figures = workers[name].ask("measure", *arguments)
+                    figures = workers[name].ask("time_updates", *arguments)
                     row = row_of(name, figures, self.peak(name, workers[name]))
                     self.record.add(section, row, figures)
         for worker in workers.values():
@@ -213,7 +222,7 @@ class Check:
 
     def peak(self, name: str, worker: Worker) -> float:
         """Operations per second of the fastest product in a system's precision, measured once."""
-        precision = computed_in(name)
+        precision = product_precision(name)
         if precision not in self.peaks:
             arguments = (precision_of(name), self.scale.peak_products)
             self.peaks[precision] = worker.ask("fastest", *arguments)
@@ -302,7 +311,7 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         data, facts["data"] = data_to_use(args.data, demo_data(), scale, Path(folder))
         facts["command"] = " ".join(["python -m benchmarks.gpu_check", *argv])
-        record = Record(facts, path)
+        record = BenchmarkRecord(facts, path)
         Check(scale, args.device, data, record, Path(folder)).run()
     print(record.report())
     log_progress(f"written to {path}.json and .md: please send the first")

@@ -36,7 +36,7 @@ class Section:
     """Training → its losses."""
 
 
-class Record:
+class BenchmarkRecord:
     """Figures by section.
 
     Args:

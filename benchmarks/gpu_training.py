@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.machine import peak_flops
-from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, precision_of
+from benchmarks.systems import FAIRSEQ_FLAGS, TRAINED, TRAINED_ON_GPU, VASWANI_FLAGS, precision_of
 from benchmarks.table import Row, median_and_range
 from benchmarks.train import Training, last_loss
 
@@ -20,7 +20,7 @@ WITHOUT_CUDNN: dict[str, dict[str, Any]] = {
 """fairseq's model at its best; the fastest of these is what the others are compared with."""
 
 AS_IT_COMES: dict[str, dict[str, Any]] = {
-    "fairseq --fp16, as it comes": {"flags": [*THEIRS, "--fp16"]},
+    "fairseq --fp16, as it comes": {"flags": [*FAIRSEQ_FLAGS, "--fp16"]},
 }
 """With cuDNN, if torch chooses it."""
 
@@ -30,13 +30,13 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "ours, TF32": {**TRAINED["ours"], "environment": TF32},
     "ours --fp16": TRAINED_ON_GPU["ours --fp16"],
     "ours, bf16": TRAINED["ours, bf16"],
-    "ours, bf16, --compile": {"flags": [*OURS, "--precision", "bf16", "--compile"]},
+    "ours, bf16, --compile": {"flags": [*VASWANI_FLAGS, "--precision", "bf16", "--compile"]},
 }
 
 TRIAL: dict[str, dict[str, Any]] = {
     "fairseq": WITHOUT_CUDNN["fairseq"],
     "ours": TRAINED["ours"],
-    "ours, --compile": {"flags": [*OURS, "--compile"]},
+    "ours, --compile": {"flags": [*VASWANI_FLAGS, "--compile"]},
 }
 """One of each kind, for a CPU."""
 
@@ -62,7 +62,7 @@ class TimedTraining(Training):
         self.warm_up(updates)
         self.release_memory()
 
-    def measure(self, max_tokens: int, most_updates: int, rounds: int) -> dict[str, Any]:
+    def time_updates(self, max_tokens: int, most_updates: int, rounds: int) -> dict[str, Any]:
         """Time rounds of updates; memory and kernels are read after them.
 
         Args:
@@ -155,7 +155,7 @@ def device_microseconds(event: Any, device: str) -> float:
 
 
 def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
-    """A row of the record, from :meth:`TimedTraining.measure`.
+    """A row of the record, from :meth:`TimedTraining.time_updates`.
 
     Speeds are medians, as ``--compile`` may still compile in one of the rounds: 1,250 ms an update
     beside 70 were seen on an H100.
@@ -198,6 +198,6 @@ def compare_with_fairseq(rows: list[Row]) -> list[Row]:
     return [{**row, "to fairseq's best": row["tokens/s"] / max(speeds)} for row in rows]
 
 
-def computed_in(system: str) -> str:
+def product_precision(system: str) -> str:
     """What a system computes its products in, TF32 included: each has a peak of its own."""
     return "TF32" if "TF32" in system else precision_of(system)

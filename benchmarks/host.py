@@ -203,10 +203,10 @@ def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]
     searched = [name for name in trained if precision_of(name) == "fp32"]
     workers = {name: start(name) for name in trained}
     rows: dict[str, Row] = {name: {"system": name} for name in workers}
-    measure("search", "step", searched, workers, rows, rounds, searches)
+    take_turns("search", "step", searched, workers, rows, rounds, searches)
     for name in trained:
         workers[name].ask("use_gpu_branches")
-    measure("train", "update", trained, workers, rows, rounds, updates)
+    take_turns("train", "update", trained, workers, rows, rounds, updates)
     for worker in workers.values():
         worker.end()
     note = (
@@ -229,7 +229,7 @@ def start(name: str) -> Worker:
     return Worker(Host, options, {"OMP_NUM_THREADS": "1"})
 
 
-def measure(
+def take_turns(
     method: str,
     unit: str,
     names: list[str],

@@ -54,7 +54,7 @@ class Loss:
         self.features.grad = self.weight.grad = None
         self.before = peak_megabytes(device)
 
-    def measure(self) -> dict[str, float]:
+    def time_pass(self) -> dict[str, float]:
         """Seconds of one pass, its loss in nats per token, and the peak memory so far beyond that
         of the inputs, in MB."""
         import torch
@@ -113,7 +113,7 @@ def run(device: str, full: bool) -> dict[str, Any]:
         workers[system, precision] = Worker(Loss, options)
     for number in range(11 if full else 4):
         for key, worker in workers.items():
-            measured = worker.ask("measure")
+            measured = worker.ask("time_pass")
             if number:  # the first round warms up
                 rounds[key].append(measured)
     for worker in workers.values():
@@ -150,8 +150,8 @@ def sweep(device: str, usable: list[str]) -> list[Row]:
         slices = {"product_rows": many}
         options = {"system": "ours", "precision": precision, "device": device, "rows": slices}
         worker = Worker(Loss, options)
-        worker.ask("measure")  # warms up
-        milliseconds = [1000 * worker.ask("measure")["seconds"] for _ in range(3)]
+        worker.ask("time_pass")  # warms up
+        milliseconds = [1000 * worker.ask("time_pass")["seconds"] for _ in range(3)]
         worker.end()
         spread = median_and_range(milliseconds)
         rows.append({"system": f"ours, {precision}, {many} rows", "ms": spread})

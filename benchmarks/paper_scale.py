@@ -3,7 +3,7 @@
 import sys
 from typing import NamedTuple
 
-from benchmarks.systems import OURS, THEIRS
+from benchmarks.systems import FAIRSEQ_FLAGS, VASWANI_FLAGS
 
 LENGTHS_OF_8 = ["--compile", "--required-seq-len-multiple", "8"]
 
@@ -46,14 +46,19 @@ ON_GPU = Scale(
     max_tokens=25000,
     warmup=2000,
     speed_systems={
-        "fairseq --fp16": [*THEIRS, "--fp16"],
-        "ours, bf16": [*OURS, "--precision", "bf16"],
-        "ours --fp16": [*OURS, "--fp16"],
-        "ours, bf16, --compile, lengths of 8": [*OURS, "--precision", "bf16", *LENGTHS_OF_8],
+        "fairseq --fp16": [*FAIRSEQ_FLAGS, "--fp16"],
+        "ours, bf16": [*VASWANI_FLAGS, "--precision", "bf16"],
+        "ours --fp16": [*VASWANI_FLAGS, "--fp16"],
+        "ours, bf16, --compile, lengths of 8": [
+            *VASWANI_FLAGS,
+            "--precision",
+            "bf16",
+            *LENGTHS_OF_8,
+        ],
     },
     trained_systems={
-        "fairseq --fp16": [*THEIRS, "--fp16"],
-        "ours, bf16": [*OURS, "--precision", "bf16"],
+        "fairseq --fp16": [*FAIRSEQ_FLAGS, "--fp16"],
+        "ours, bf16": [*VASWANI_FLAGS, "--precision", "bf16"],
     },
     rounds=3,
     updates=8,
@@ -76,11 +81,11 @@ ON_CPU = ON_GPU._replace(
     size="trial",
     max_tokens=512,
     speed_systems={
-        "fairseq": THEIRS,
-        "ours": OURS,
-        "ours, --compile, lengths of 8": [*OURS, *LENGTHS_OF_8],
+        "fairseq": FAIRSEQ_FLAGS,
+        "ours": VASWANI_FLAGS,
+        "ours, --compile, lengths of 8": [*VASWANI_FLAGS, *LENGTHS_OF_8],
     },
-    trained_systems={"fairseq": THEIRS, "ours": OURS},
+    trained_systems={"fairseq": FAIRSEQ_FLAGS, "ours": VASWANI_FLAGS},
     rounds=2,
     updates=2,
     compiling_updates=2,

@@ -50,8 +50,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_record import Record
-from benchmarks.gpu_training import computed_in, row_of
+from benchmarks.gpu_record import BenchmarkRecord
+from benchmarks.gpu_training import product_precision, row_of
 from benchmarks.paper_scale import ON_CPU, ON_GPU, Scale
 from benchmarks.paper_training import PaperTraining
 from benchmarks.run import RESULTS, record_name
@@ -75,7 +75,7 @@ class PaperSize:
         data: the data-bin
     """
 
-    def __init__(self, scale: Scale, device: str, data: str, record: Record) -> None:
+    def __init__(self, scale: Scale, device: str, data: str, record: BenchmarkRecord) -> None:
         self.scale = scale
         self.device = device
         self.data = data
@@ -122,11 +122,11 @@ class PaperSize:
     def measure_pass(self, name: str, worker: Worker, number: int) -> None:
         """Time rounds of a system's updates, and record them."""
         scale = self.scale
-        precision = computed_in(name)
+        precision = product_precision(name)
         if precision not in self.peaks:
             arguments = (precision_of(name), scale.products)
             self.peaks[precision] = worker.ask("fastest", *arguments)
-        figures = worker.ask("measure", scale.max_tokens, scale.updates, scale.rounds)
+        figures = worker.ask("time_updates", scale.max_tokens, scale.updates, scale.rounds)
         row = row_of(name, figures, self.peaks[precision])
         self.record.section("speed").measured[f"{name}, pass {number}"] = figures
         self.record.add("speed", {"pass": number, **row})
@@ -305,7 +305,7 @@ def main(argv: Sequence[str]) -> int:
     facts["command"] = " ".join(["python -m benchmarks.paper_size", *argv])
     path = Path(args.out) / record_name(facts, ["paper_size", *names_of(args.parts)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    record = Record(facts, path, "The paper's size", LEGEND)
+    record = BenchmarkRecord(facts, path, "The paper's size", LEGEND)
     parts = PaperSize(scale, args.device, str(data.resolve()), record)
     if "speed" in args.parts:
         parts.measure_speed()

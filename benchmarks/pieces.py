@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Any
 
-from benchmarks.systems import OURS, size_flags
+from benchmarks.systems import VASWANI_FLAGS, size_flags
 from benchmarks.table import Row, median_and_range
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
@@ -79,7 +79,7 @@ class WithoutPiece(Training):
 
 def run(device: str, data: str, rounds: int = 8) -> dict[str, Any]:
     """One row for each piece."""
-    flags = [*OURS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
+    flags = [*VASWANI_FLAGS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
     one_thread = {"OMP_NUM_THREADS": "1"}
     systems = {}

@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--size",
         metavar="SIZE",
         action="append",
-        choices=tuple(train.WORKS),
+        choices=tuple(train.WORKLOADS),
         help="to train; may be repeated (default: small and base, with --full all)",
     )
     options.add_argument(
@@ -106,7 +106,7 @@ def demo_data() -> str:
     return "data/demo_en_de/data-bin"
 
 
-def measure(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
+def run_benchmark(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
     """One benchmark's figures."""
     if name == "train":
         return train.run(args.device, args.full, data, args.threads, args.size or ())
@@ -177,7 +177,7 @@ def main(argv: Sequence[str]) -> int:
     name = record_name(facts, names)
     results: dict[str, Any] = {}
     for key in names:
-        results[key] = measure(key, args, data)
+        results[key] = run_benchmark(key, args, data)
         if key == "scaling":
             scaling.picture(results[key]["rows"], str(Path(args.out) / f"{name}.png"))
         facts["seconds"] = round(time.monotonic() - started)

@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.systems import OURS, size_flags
-from benchmarks.table import compare, markdown
+from benchmarks.systems import VASWANI_FLAGS, size_flags
+from benchmarks.table import markdown, speed_rows
 from benchmarks.train import Training
 from benchmarks.worker import Worker
 from vaswani.common.environment import machine
@@ -71,9 +71,9 @@ def make_data(folder: Path) -> str:
     return str(folder / "bin")
 
 
-def measure(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
+def time_systems(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
     """One row for each system."""
-    flags = [*OURS, *size_flags("small"), "--max-tokens", MAX_TOKENS, "--lr", "5e-4"]
+    flags = [*VASWANI_FLAGS, *size_flags("small"), "--max-tokens", MAX_TOKENS, "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": "cpu"}
     one_thread = {"OMP_NUM_THREADS": "1"}
     workers = {}
@@ -95,7 +95,7 @@ def measure(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
                 "loss": result["losses"][-1],
             }
             print(json.dumps(log), flush=True)
-    rows = compare(results)
+    rows = speed_rows(results)
     for row in rows:
         row["peak MB"] = workers[row["system"]].ask("peak_megabytes")
         workers[row["system"]].end()
@@ -110,7 +110,7 @@ def main() -> None:
     args = parser.parse_args()
     print(json.dumps(machine("cpu")), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        print(markdown(measure(make_data(Path(folder)), args.rounds, args.updates)))
+        print(markdown(time_systems(make_data(Path(folder)), args.rounds, args.updates)))
 
 
 if __name__ == "__main__":

@@ -25,11 +25,16 @@ def size_flags(size: str) -> list[str]:
     return flags
 
 
-THEIRS = ["--arch", "transformer", "--criterion", "label_smoothed_cross_entropy"]
-THEIRS += ["--label-smoothing", "0.1"]
-THEIRS += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"]
-OURS = ["--arch", "vaswani_transformer", "--criterion", "vaswani_label_smoothed_cross_entropy"]
-OURS += ["--optimizer", "vaswani_adam", "--task", "vaswani_translation"]
+FAIRSEQ_FLAGS = ["--arch", "transformer", "--criterion", "label_smoothed_cross_entropy"]
+FAIRSEQ_FLAGS += ["--label-smoothing", "0.1"]
+FAIRSEQ_FLAGS += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"]
+VASWANI_FLAGS = [
+    "--arch",
+    "vaswani_transformer",
+    "--criterion",
+    "vaswani_label_smoothed_cross_entropy",
+]
+VASWANI_FLAGS += ["--optimizer", "vaswani_adam", "--task", "vaswani_translation"]
 
 TUNED = ", glibc tuned"
 """What the name of a system ends with that runs with :data:`KEEPS_MEMORY`."""
@@ -41,13 +46,20 @@ KEEPS_MEMORY = {
 itself (``vaswani_transformer/fast/malloc.py``), fairseq's trains faster with it too."""
 
 TRAINED: dict[str, dict[str, Any]] = {
-    "fairseq": {"flags": THEIRS},
-    "ours": {"flags": OURS},
-    f"fairseq{TUNED}": {"flags": THEIRS, "environment": KEEPS_MEMORY},
-    f"ours{TUNED}": {"flags": OURS, "environment": KEEPS_MEMORY},
-    "fairseq, our bf16 autocast": {"flags": THEIRS, "autocast": True, "cudnn_attention": False},
-    "ours, bf16": {"flags": [*OURS, "--precision", "bf16"]},
-    f"ours, bf16{TUNED}": {"flags": [*OURS, "--precision", "bf16"], "environment": KEEPS_MEMORY},
+    "fairseq": {"flags": FAIRSEQ_FLAGS},
+    "ours": {"flags": VASWANI_FLAGS},
+    f"fairseq{TUNED}": {"flags": FAIRSEQ_FLAGS, "environment": KEEPS_MEMORY},
+    f"ours{TUNED}": {"flags": VASWANI_FLAGS, "environment": KEEPS_MEMORY},
+    "fairseq, our bf16 autocast": {
+        "flags": FAIRSEQ_FLAGS,
+        "autocast": True,
+        "cudnn_attention": False,
+    },
+    "ours, bf16": {"flags": [*VASWANI_FLAGS, "--precision", "bf16"]},
+    f"ours, bf16{TUNED}": {
+        "flags": [*VASWANI_FLAGS, "--precision", "bf16"],
+        "environment": KEEPS_MEMORY,
+    },
 }
 """Name of a system → how it is trained. The others are compared with fairseq's as it comes, and
 with fairseq's tuned.
@@ -58,8 +70,8 @@ four to nine times as long. ``cudnn_attention``: False is fairseq at its best.
 """
 
 TRAINED_ON_GPU: dict[str, dict[str, Any]] = {
-    "fairseq --fp16": {"flags": [*THEIRS, "--fp16"], "cudnn_attention": False},
-    "ours --fp16": {"flags": [*OURS, "--fp16"]},
+    "fairseq --fp16": {"flags": [*FAIRSEQ_FLAGS, "--fp16"], "cudnn_attention": False},
+    "ours --fp16": {"flags": [*VASWANI_FLAGS, "--fp16"]},
 }
 
 REFERENCES = {"ratio": "fairseq", f"ratio to fairseq{TUNED}": f"fairseq{TUNED}"}
@@ -68,7 +80,7 @@ REFERENCES = {"ratio": "fairseq", f"ratio to fairseq{TUNED}": f"fairseq{TUNED}"}
 System = TypeVar("System")
 
 
-def measurable(systems: dict[str, System], device: str) -> dict[str, System]:
+def measurable_systems(systems: dict[str, System], device: str) -> dict[str, System]:
     """The systems without those in a precision that the device has no units for, and on a GPU
     without those with glibc tuned."""
     usable = precisions(device)

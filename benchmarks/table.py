@@ -14,7 +14,7 @@ def median_and_range(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def compare(
+def speed_rows(
     rounds: dict[str, list[dict[str, float]]], references: dict[str, str] | None = None
 ) -> list[Row]:
     """One row for each system: tokens per second, and their ratios to those of the references.

@@ -7,18 +7,18 @@ from typing import Any
 
 from benchmarks.machine import peak_flops, precisions, switch_cudnn_attention_off
 from benchmarks.systems import (
+    FAIRSEQ_FLAGS,
     KEEPS_MEMORY,
-    OURS,
     REFERENCES,
-    THEIRS,
     TRAINED,
     TRAINED_ON_GPU,
     TUNED,
-    measurable,
+    VASWANI_FLAGS,
+    measurable_systems,
     precision_of,
     size_flags,
 )
-from benchmarks.table import Row, compare, median_and_range
+from benchmarks.table import Row, median_and_range, speed_rows
 from benchmarks.worker import Worker, log_progress
 from vaswani.common.environment import peak_megabytes
 
@@ -186,7 +186,7 @@ def make_trainer(arguments: list[str]) -> Any:
     return Trainer(config, task, model, task.build_criterion(config.criterion))
 
 
-WORKS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), "big": (1024, 1, 3)}
+WORKLOADS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), "big": (1024, 1, 3)}
 """Max-tokens on a CPU, updates in a round, and rounds, by size."""
 
 
@@ -196,14 +196,14 @@ def run(
     """Every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
     peaks = dict.fromkeys(precisions(device), 0.0)
     rows: list[Row] = []
-    for size in sizes or (tuple(WORKS) if full else ("small", "base")):
-        max_tokens, updates, rounds = WORKS[size]
+    for size in sizes or (tuple(WORKLOADS) if full else ("small", "base")):
+        max_tokens, updates, rounds = WORKLOADS[size]
         if device == "cuda":
             max_tokens, updates = max(4 * max_tokens, 8192), 10
         for precision, peak in peaks.items():  # each time, as the machine may have been busy
             peaks[precision] = max(peak, peak_flops(device, precision, threads))
         systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
-        for group in groups(measurable(systems, device), size):
+        for group in groups(measurable_systems(systems, device), size):
             flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
             flags += ["--num-workers", "0" if device == "cpu" else "2"]
             work = f"{size}, {max_tokens:,} max-tokens"
@@ -257,7 +257,7 @@ def measure_systems(
         for name, worker in workers.items():
             results[name].append(worker.ask("updates", updates))
             log_progress(f"train: round {number + 1} of {rounds}, {name}")
-    rows = compare(results, REFERENCES)
+    rows = speed_rows(results, REFERENCES)
     for row in rows:
         worker = workers[row["system"]]
         measurements = results[row["system"]]
@@ -299,7 +299,15 @@ def sweep(device: str, data: str, threads: int) -> list[Row]:
         Training,
         {
             "data": data,
-            "flags": [*OURS, *small, "2048", "--num-workers", "0", "--precision", precision],
+            "flags": [
+                *VASWANI_FLAGS,
+                *small,
+                "2048",
+                "--num-workers",
+                "0",
+                "--precision",
+                precision,
+            ],
             "device": device,
         },
         {"OMP_NUM_THREADS": str(threads), **variables},
@@ -308,7 +316,7 @@ def sweep(device: str, data: str, threads: int) -> list[Row]:
     rows: list[Row] = []
     settings = product((1024, 2048, 4096, 8192), (0, 1), sorted({1, threads}))
     for max_tokens, loaders, their_threads in settings:
-        flags = [*THEIRS, *small, str(max_tokens), "--num-workers", str(loaders)]
+        flags = [*FAIRSEQ_FLAGS, *small, str(max_tokens), "--num-workers", str(loaders)]
         worker = Worker(
             Training,
             {"data": data, "flags": flags, "device": device},

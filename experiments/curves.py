@@ -22,7 +22,7 @@ class Log(NamedTuple):
     tokens: float
 
 
-def logged(line: str) -> dict[str, Any]:
+def numbers_in_line(line: str) -> dict[str, Any]:
     """The numbers in a line of a log, after whatever comes before them; empty if it has none."""
     try:
         stats = json.loads(line[line.index("{") :])
@@ -72,7 +72,7 @@ def log_of(lines: Iterable[str], path: Path) -> Log:
     curve: Curve = {}
     tokens: list[float] = []
     for line in lines:
-        stats = logged(line)
+        stats = numbers_in_line(line)
         if {"valid_nll_loss", "valid_num_updates"} <= set(stats):
             curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
         if "train_wpb" in stats:

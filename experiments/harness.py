@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from experiments import records
 from experiments.records import Record
-from experiments.tables import Table, joined
+from experiments.tables import Table, join_tables
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.find import file_stem
 from vaswani.common.signals import signals_as_interrupts
@@ -207,8 +207,8 @@ def run(args: argparse.Namespace) -> None:
     print(f"expected, as written before the first run: {experiment.expected}", file=sys.stderr)
     if not args.record:
         train(experiment, rows, args.seed)
-    record = records.measure(experiment, args.earlier)
-    print(joined(experiment.tables(record)))
+    record = records.collect_record(experiment, args.earlier)
+    print(join_tables(experiment.tables(record)))
     if args.record:
         out = args.out or experiment.folder / "records"
         folder = records.write_record(experiment, record, out, args.earlier)

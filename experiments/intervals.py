@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
     def text(self, form: str = "+.2f") -> str:
         """``+1.77 ± 0.76 (p 0.0016)``."""
-        value = signed(self.value, form)
+        value = signed_text(self.value, form)
         if self.width is None or self.p is None:
             return value
         return f"{value} ± {self.width:{form.lstrip('+')}} ({p_text(self.p)})"
@@ -164,7 +164,7 @@ def rule(values: Values, reference: str) -> str:
     )
 
 
-def signed(value: float, form: str = "+.2f") -> str:
+def signed_text(value: float, form: str = "+.2f") -> str:
     """A difference with its sign; ``+0.00`` for what is rounded to zero."""
     text = format(value, form)
     return text if text.strip("-0.,") else text.replace("-", "+")

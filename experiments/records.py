@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.record_files import ARCHIVE, Files, record_files, write_record_files
-from experiments.tables import joined
+from experiments.tables import join_tables
 from vaswani.common.environment import hardware_name, machine
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
@@ -50,7 +50,7 @@ def record_of(experiment: "Experiment", folder: Path) -> Record:
     return record
 
 
-def measure(experiment: "Experiment", earlier: Path | None = None) -> Record:
+def collect_record(experiment: "Experiment", earlier: Path | None = None) -> Record:
     """The figures of what is trained here, and of the runs of an earlier record.
 
     Args:
@@ -148,7 +148,7 @@ def page(experiment: "Experiment", folder: Path) -> str:
         "## Expected, written before the first run",
         f"{record['expected'].rstrip('.')}.",
         "## Found",
-        joined(experiment.tables(record)),
+        join_tables(experiment.tables(record)),
     ]
     if (folder / PICTURE).is_file():
         parts.append(f"![{experiment.title}]({PICTURE})")
@@ -157,11 +157,11 @@ def page(experiment: "Experiment", folder: Path) -> str:
         f"processors, one thread, beside other work; {versions}. [Figures]({RECORD_FILE}), "
         f"[logs and translations]({ARCHIVE})."
     )
-    parts += trained_on(record)
+    parts += origin_sentences(record)
     return "\n\n".join(parts) + "\n"
 
 
-def trained_on(record: Record) -> list[str]:
+def origin_sentences(record: Record) -> list[str]:
     """A sentence for each machine and commit that runs were trained on, where known."""
     origins: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"].values():

@@ -19,7 +19,7 @@ class Table(NamedTuple):
         return [self.note, "", *lines] if self.note else lines
 
 
-def joined(tables: Sequence[Table]) -> str:
+def join_tables(tables: Sequence[Table]) -> str:
     """Several tables, one below the other."""
     return "\n\n".join("\n".join(table.lines()) for table in tables)
 

@@ -18,7 +18,7 @@ from vaswani.data.text_recipe import TargetText, TextRecipe, cleaner, tokeniser
 from vaswani_transformer.io import moses
 
 
-def measure(lang: str, path: Path, first: int) -> list[tuple[int, float, float]]:
+def round_trips(lang: str, path: Path, first: int) -> list[tuple[int, float, float]]:
     """A text's round trip: by version, the number of lines, the share that comes back, the BLEU.
 
     Args:
@@ -53,7 +53,7 @@ def main() -> None:
     print(f"{'':<42}{'lines':>6}{versions}    (lines that come back, of 100; BLEU)")
     for text in args.texts:
         lang, _, path = text.partition("=")
-        rows = measure(lang, Path(path), args.first)
+        rows = round_trips(lang, Path(path), args.first)
         figures = "".join(f"{share:>10.2f}{score:>8.2f}" for _, share, score in rows)
         print(f"{lang:<5}{Path(path).name:<37}{rows[0][0]:>6,}{figures}", flush=True)
 

@@ -186,7 +186,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 }
 
 
-def filled_in(page: str) -> str:
+def fill_in(page: str) -> str:
     """A page with the tables that its marks name."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name in PAGES[page]:
@@ -199,12 +199,12 @@ def main(argv: list[str]) -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--check", action="store_true")
     check = options.parse_args(argv).check
-    stale = [page for page in PAGES if (ROOT / page).read_text(encoding="utf-8") != filled_in(page)]
+    stale = [page for page in PAGES if (ROOT / page).read_text(encoding="utf-8") != fill_in(page)]
     for page in stale:
         if check:
             print(f"results.py: {page} is stale: run python scripts/results.py", file=sys.stderr)
         else:
-            (ROOT / page).write_text(filled_in(page), encoding="utf-8")
+            (ROOT / page).write_text(fill_in(page), encoding="utf-8")
     return 1 if check and stale else 0
 
 

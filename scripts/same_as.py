@@ -236,7 +236,7 @@ def differing_values(one: Any, other: Any, name: str = "") -> Iterator[str]:
         yield f"{name} ({str(other)[:60]} there, {str(one)[:60]} here)"
 
 
-def compare(commit: str, folder: Path) -> int:
+def compare_with_commit(commit: str, folder: Path) -> int:
     """Run both sides in a folder, and print what differs."""
     here = Side(folder / "here-source", folder / "here")
     there = Side(folder / "there-source", folder / "there")
@@ -279,9 +279,9 @@ def main() -> int:
     if options.keep:
         folder = Path(options.keep).resolve()
         folder.mkdir(parents=True)
-        return compare(options.commit, folder)
+        return compare_with_commit(options.commit, folder)
     with tempfile.TemporaryDirectory(prefix="same_as-") as folder_name:
-        return compare(options.commit, Path(folder_name))
+        return compare_with_commit(options.commit, Path(folder_name))
 
 
 if __name__ == "__main__":

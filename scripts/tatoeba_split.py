@@ -78,10 +78,10 @@ def first_names(pairs: list[Pair]) -> set[str]:
     return names | {"Mary", "Maria"}  # which one translates into the other
 
 
-def masked(sentence: str, names: set[str]) -> str:
+def mask(sentence: str, names: set[str]) -> str:
     """The sentence without case, punctuation, numbers and first names.
 
-    >>> masked("Tom has 3 dogs.", {"Tom"}) == masked("Mary has 12 dogs!", {"Mary"})
+    >>> mask("Tom has 3 dogs.", {"Tom"}) == mask("Mary has 12 dogs!", {"Mary"})
     True
     """
     words = WORD.findall(sentence)
@@ -108,7 +108,7 @@ def clusters(pairs: list[Pair]) -> list[list[int]]:
     seen: dict[tuple[int, str], int] = {}
     for index, pair in enumerate(pairs):
         for side, sentence in enumerate(pair):
-            other = seen.setdefault((side, masked(sentence, names)), index)
+            other = seen.setdefault((side, mask(sentence, names)), index)
             parent[root(index)] = root(other)
     found: dict[int, list[int]] = {}
     for index in range(len(pairs)):
@@ -272,10 +272,10 @@ def copies(
         names: first names, which do not tell twins apart
         generator: what is drawn from
     """
-    twins = [{masked(pair[side], names) for pair in held_out} for side in (0, 1)]
+    twins = [{mask(pair[side], names) for pair in held_out} for side in (0, 1)]
 
     def is_twin(pair: Pair, example: str) -> bool:
-        return any(masked(pair[side].format(example), names) in twins[side] for side in (0, 1))
+        return any(mask(pair[side].format(example), names) in twins[side] for side in (0, 1))
 
     kinds: list[Kind] = []
     for make, pairs in KINDS:

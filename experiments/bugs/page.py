@@ -100,7 +100,7 @@ def losses_and_scores(results: dict[str, Result], updates: Sequence[int]) -> str
     return "\n".join(table.lines())
 
 
-def shortened(translation: str) -> str:
+def shorten(translation: str) -> str:
     """Its first ``LONGEST_SHOWN`` characters."""
     if len(translation) <= LONGEST_SHOWN:
         return translation
@@ -114,7 +114,7 @@ def translations(results: dict[str, Result]) -> str:
     lines = []
     for title, result in results.items():
         examples = result.get("examples", [])[:SENTENCES]
-        cells = [shortened(example["translation"]) for example in examples]
+        cells = [shorten(example["translation"]) for example in examples]
         if not cells:
             cells = [result.get("failed", "not run yet"), ""]
         lines.append([title, *cells])

@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 VOCABULARY = 30
 
 
-def same(first: torch.Tensor, second: torch.Tensor) -> bool:
+def are_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether two tensors of logits are equal within rounding."""
     return bool((first - second).abs().max() < TOLERANCE)
 
@@ -49,8 +49,8 @@ def properties() -> dict[str, Any]:
     padded[0, 5:] = PAD
     alone = model(padded[:1, :5], target[:1])
     return {
-        "steps_are_one_pass": same(torch.stack(steps, dim=1), one_pass),
-        "neighbours_change_nothing": same(model(padded, target)[:1], alone),
+        "steps_are_one_pass": are_equal(torch.stack(steps, dim=1), one_pass),
+        "neighbours_change_nothing": are_equal(model(padded, target)[:1], alone),
     }
 
 

@@ -194,7 +194,7 @@ def read_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def measure(name: str, updates: int | None, out: Path, sources: Path, place: Path) -> None:
+def run_bug(name: str, updates: int | None, out: Path, sources: Path, place: Path) -> None:
     """Run one bug in a copy of ``sources``, made in ``place``, and add it to the record ``out``.
 
     Raises:
@@ -298,7 +298,7 @@ def run(args: argparse.Namespace) -> None:
         for name in names:
             if name not in read_record(out).get(RESULTS, {}):
                 print(f"{name}: running", flush=True)
-                measure(name, updates, out, sources, Path(folder) / name)
+                run_bug(name, updates, out, sources, Path(folder) / name)
             (result,) = results_of(out, [name])
             print(f"{name}: {outcome(result)}", flush=True)
             if not args.published:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 
 from experiments.demo_measures import share
-from experiments.heads.text import ORDERS, ROLES, Content, sentence, with_other_noun
+from experiments.heads.text import ORDERS, ROLES, Content, replace_noun, sentence
 from experiments.heads.weights import (
     ATTENTION,
     Cut,
@@ -14,7 +14,7 @@ from experiments.heads.weights import (
     is_right,
     text_batch,
     weights,
-    without,
+    zero_weights,
 )
 from vaswani_transformer import Vocabulary
 
@@ -47,8 +47,8 @@ def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str,
     sentences = [sentence(content) for content in contents]
     before = is_right(model, text_batch(types, sentences))
 
-    def changed(role: str, source: bool = True, written: bool = True) -> float:
-        other_sentences = [sentence(with_other_noun(content, role)) for content in contents]
+    def changed_share(role: str, source: bool = True, written: bool = True) -> float:
+        other_sentences = [sentence(replace_noun(content, role)) for content in contents]
         after = text_batch(
             types,
             sentences,
@@ -57,10 +57,10 @@ def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str,
         )
         return share(is_right(model, after) != before)
 
-    shares = {role: changed(role) for role in ROLES}
+    shares = {role: changed_share(role) for role in ROLES}
     if contents[0].kind == "verb after its subject":
-        shares["source"] = changed("subject", written=False)
-        shares["written"] = changed("subject", source=False)
+        shares["source"] = changed_share("subject", written=False)
+        shares["written"] = changed_share("subject", source=False)
     return shares
 
 
@@ -106,21 +106,21 @@ def cut_off(model: Any, texts: Sequence[TextBatch], noun: Any, phrase: Any) -> d
         noun, phrase: the heads of :func:`attention_on`
     """
 
-    def still_right(role: str, orders: Sequence[Sequence[Cut]]) -> float:
+    def accuracy_without(role: str, orders: Sequence[Sequence[Cut]]) -> float:
         hits: list[bool] = []
         for text, cuts in zip(texts, orders, strict=True):
-            with without(model, text, role, cuts):
+            with zero_weights(model, text, role, cuts):
                 hits += is_right(model, text).tolist()
         return share(hits)
 
-    def best(attention: str, heads_of: Any, whole: bool) -> list[list[Cut]]:
+    def best_cuts(attention: str, heads_of: Any, whole: bool) -> list[list[Cut]]:
         heads = [heads_of[attention].get(order) for order in ORDERS]
         return [[Cut(attention, h["layer"], h["head"], whole)] if h else [] for h in heads]
 
     cuts: dict[str, list[list[Cut]]] = {"nothing": [[], []]}
     for attention in noun:
-        cuts[f"{attention}, best head, noun"] = best(attention, noun, False)
-        cuts[f"{attention}, best head, phrase"] = best(attention, phrase, True)
+        cuts[f"{attention}, best head, noun"] = best_cuts(attention, noun, False)
+        cuts[f"{attention}, best head, phrase"] = best_cuts(attention, phrase, True)
     groups: dict[str, Sequence[str]] = {attention: [attention] for attention in noun}
     groups["all three"] = ATTENTION
     for name, group in groups.items():
@@ -128,5 +128,6 @@ def cut_off(model: Any, texts: Sequence[TextBatch], noun: Any, phrase: Any) -> d
         cuts[f"{name}, all heads, phrase"] = [[Cut(each, phrase=True) for each in group]] * 2
         cuts[f"{name}, from all words, noun"] = [[Cut(each, all_rows=True) for each in group]] * 2
     return {
-        name: {role: still_right(role, orders) for role in ROLES} for name, orders in cuts.items()
+        name: {role: accuracy_without(role, orders) for role in ROLES}
+        for name, orders in cuts.items()
     }

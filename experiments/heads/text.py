@@ -64,14 +64,14 @@ class Sentence(NamedTuple):
     forms: tuple[str, str]
 
 
-def random_content(kind: str, order: str, test: bool, dice: random.Random) -> Content:
+def random_content(kind: str, order: str, test: bool, rng: random.Random) -> Content:
     """A sentence of the training or the test; coins decide each noun's gender and number."""
 
     def noun(candidates: Sequence[int]) -> int:
-        feminine = dice.random() < 0.5
-        return dice.choice([n for n in candidates if (n < HALF) == feminine])
+        feminine = rng.random() < 0.5
+        return rng.choice([n for n in candidates if (n < HALF) == feminine])
 
-    def allowed(name: str) -> list[int]:
+    def allowed_numbers(name: str) -> list[int]:
         numbers = range(len(WORDS[name]))
         return [n for n in numbers if ((subject + n) % HELD_OUT == 0) == test]
 
@@ -81,20 +81,20 @@ def random_content(kind: str, order: str, test: bool, dice: random.Random) -> Co
         kind,
         order,
         subject=subject,
-        distractor=noun([n for n in allowed("nouns") if (n - subject) % HALF]),
-        subject_is_plural=not is_pronoun and dice.random() < 0.5,
-        distractor_is_plural=not is_pronoun and dice.random() < 0.5,
-        adjectives=[dice.sample(WORDS["adjectives"], dice.choice((0, 0, 1, 2))) for _ in range(3)],
-        place=WORDS["places"][dice.choice(allowed("places"))],
-        inside=dice.choice(WORDS["inside"]),
-        beside=dice.choice(WORDS["beside"]),
-        adverb=["", ""] if is_pronoun and dice.random() < 0.5 else dice.choice(WORDS["adverbs"]),
-        verb=dice.choice(WORDS["verbs"]),
-        modal=[] if dice.random() < 0.5 else dice.choice(WORDS["modals"]),
+        distractor=noun([n for n in allowed_numbers("nouns") if (n - subject) % HALF]),
+        subject_is_plural=not is_pronoun and rng.random() < 0.5,
+        distractor_is_plural=not is_pronoun and rng.random() < 0.5,
+        adjectives=[rng.sample(WORDS["adjectives"], rng.choice((0, 0, 1, 2))) for _ in range(3)],
+        place=WORDS["places"][rng.choice(allowed_numbers("places"))],
+        inside=rng.choice(WORDS["inside"]),
+        beside=rng.choice(WORDS["beside"]),
+        adverb=["", ""] if is_pronoun and rng.random() < 0.5 else rng.choice(WORDS["adverbs"]),
+        verb=rng.choice(WORDS["verbs"]),
+        modal=[] if rng.random() < 0.5 else rng.choice(WORDS["modals"]),
     )
 
 
-def with_other_noun(content: Content, role: str) -> Content:
+def replace_noun(content: Content, role: str) -> Content:
     """The same with the subject or the distractor of the other gender or, for verbs, number."""
     if content.kind == "pronoun":
         other = (getattr(content, role) + HALF) % (2 * HALF)
@@ -154,13 +154,13 @@ def sentence(content: Content) -> Sentence:
     """Both languages' words."""
     word = "its" if content.kind == "pronoun" else "verb"
     order = FILE["orders"][content.kind][content.order]
-    forms = german(content)[word], german(with_other_noun(content, "subject"))[word]
-    source, source_places = laid_out(order["en"], english(content), word)
-    target, target_places = laid_out(order["de"], german(content), word)
+    forms = german(content)[word], german(replace_noun(content, "subject"))[word]
+    source, source_places = lay_out(order["en"], english(content), word)
+    target, target_places = lay_out(order["de"], german(content), word)
     return Sentence(source, target, source_places, target_places, forms)
 
 
-def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
+def lay_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
     """The words of the phrases, and where they stand."""
     words: list[str] = []
     places: dict[str, range] = {}
@@ -173,8 +173,8 @@ def laid_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str],
 
 def random_contents(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:
     """Sentences of a kind and order."""
-    dice = random.Random(f"{kind} {order} {test} {seed}")
-    return [random_content(kind, order, test, dice) for _ in range(count)]
+    rng = random.Random(f"{kind} {order} {test} {seed}")
+    return [random_content(kind, order, test, rng) for _ in range(count)]
 
 
 def training_text(seed: int) -> list[Sentence]:

@@ -108,7 +108,7 @@ class Cut(NamedTuple):
 
 
 @contextlib.contextmanager
-def without(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
+def zero_weights(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
     """The model without some of its weights on a noun; the others of a row still sum to 1."""
     hooks = []
     for cut in cuts:
@@ -116,7 +116,7 @@ def without(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iter
         for number, layer in enumerate(stack.layers):
             if cut.layer in (None, number):
                 module = layer.cross_attention if cut.attention == "cross" else layer.self_attention
-                hooks.append(module.register_forward_pre_hook(hiding(cut, text, role)))
+                hooks.append(module.register_forward_pre_hook(mask_hook(cut, text, role)))
     try:
         yield
     finally:
@@ -124,7 +124,7 @@ def without(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iter
             hook.remove()
 
 
-def hiding(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
+def mask_hook(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
     """What changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.fairseq_runs import rate_text
 from experiments.harness import HERE
-from experiments.intervals import Difference, mean_text, rule, signed
+from experiments.intervals import Difference, mean_text, rule, signed_text
 from experiments.pictures import figure_of, save_figure
 from experiments.records import PICTURE, Record, read_record
 from experiments.since2017.experiment import cell
@@ -145,7 +145,7 @@ def verdict(best: Record, minus: dict[str, Difference]) -> str:
         if difference.shown:
             group = "ahead of the paper's model" if difference.value > 0 else "behind it"
         rate = rate_text(best["rows"][model])
-        groups.setdefault(group, []).append(f"{model} ({signed(difference.value)}, at {rate})")
+        groups.setdefault(group, []).append(f"{model} ({signed_text(difference.value)}, at {rate})")
     parts = [f"{group}: {', '.join(models)}" for group, models in groups.items()]
     paper_rate = rate_text(best["rows"][PAPER])
     return (

@@ -73,15 +73,15 @@ PATIENCE = 2000
 Batch = tuple[Tensor, Tensor]
 
 
-def sentences(count: int, k: int, dice: torch.Generator, types: int = KEYS) -> Batch:
+def sentences(count: int, k: int, rng: torch.Generator, types: int = KEYS) -> Batch:
     """Sources and targets of k pairs [count, 2k]; the odd words are the names.
 
     Args:
         types: how many of the keys may occur, and how many of the names
     """
-    keys = torch.rand(count, types, generator=dice).argsort(1)[:, :k] + FIRST
-    names = torch.randint(types, (count, k), generator=dice) + FIRST + KEYS
-    order = torch.rand(count, k, generator=dice).argsort(1)
+    keys = torch.rand(count, types, generator=rng).argsort(1)[:, :k] + FIRST
+    names = torch.randint(types, (count, k), generator=rng) + FIRST + KEYS
+    order = torch.rand(count, k, generator=rng).argsort(1)
     source = torch.stack([keys, names], dim=2)  # [count, k, 2]
     target = source.gather(1, order[:, :, None].expand_as(source))
     return source.flatten(1), target.flatten(1)
@@ -89,13 +89,13 @@ def sentences(count: int, k: int, dice: torch.Generator, types: int = KEYS) -> B
 
 def batches_of(sizes: Sequence[int], seed: int) -> list[Batch]:
     """One batch for each k, of ``TOKENS`` or a little less."""
-    dice = torch.Generator().manual_seed(seed)
-    return [sentences(TOKENS // (4 * k), k, dice) for k in sizes]
+    rng = torch.Generator().manual_seed(seed)
+    return [sentences(TOKENS // (4 * k), k, rng) for k in sizes]
 
 
-def log_uniform(most: int, dice: torch.Generator) -> int:
+def log_uniform(most: int, rng: torch.Generator) -> int:
     """k from 1 to the most."""
-    return int((most + 1) ** torch.rand((), generator=dice))
+    return int((most + 1) ** torch.rand((), generator=rng))
 
 
 def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ def share(counts: Iterable[tuple[int, int]]) -> float:
 def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
     """Train; yields what is right of the validation every ``VALIDATE`` updates."""
     valid = batches_of(ASKED, VALID)
-    dice = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     types = FEW
     types_since = 0
@@ -148,8 +148,8 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
     recent: list[tuple[int, int]] = []
     for update in range(1, UPDATES + 1):
         optimizer.param_groups[0]["lr"] = rate_at(update, rate)
-        k = log_uniform(types, dice)
-        batch = sentences(TOKENS // (4 * k), k, dice, types)
+        k = log_uniform(types, rng)
+        batch = sentences(TOKENS // (4 * k), k, rng, types)
         names, logits = names_and_logits(model, batch)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), names.flatten())
         optimizer.zero_grad()

@@ -173,7 +173,7 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     train_all(experiment)
     assert len(commands) == 11, "all is done"
 
-    record = records.measure(experiment)
+    record = records.collect_record(experiment)
     ours, other = (row["runs"][0] for row in record["rows"].values())
     assert (ours["updates"], other["updates"]) == (8, 8)
     assert [short["rate"] for short in record["rows"]["ours"]["rates"]] == [0.001, 0.01]
@@ -187,7 +187,7 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     assert read_counts(folder).keys() == {Path(ours["run"]).name, Path(other["run"]).name}
     Path(ours["run"]).rename("elsewhere")
     assert comparisons(record) == {}
-    again = records.measure(experiment, folder)
+    again = records.collect_record(experiment, folder)
     for key in ("bleu", "perplexity", "bleu_interval"):
         assert again["rows"]["ours"]["runs"][0][key] == ours[key]
     assert again["rows"]["A cell, alone"]["runs"][0]["bleu_p"] == other["bleu_p"]
@@ -198,7 +198,7 @@ def test_an_experiment_goes_on_where_it_was_stopped_to_its_record(
     compared_with_another = text.replace(f'"bleu_p": {other["bleu_p"]}', '"bleu_p": -1')
     assert compared_with_another != text
     write(folder / "record.json", compared_with_another)
-    again = records.measure(experiment, folder)
+    again = records.collect_record(experiment, folder)
     assert again["rows"]["A cell, alone"]["runs"][0]["bleu_p"] == other["bleu_p"]
 
 
@@ -218,7 +218,9 @@ def test_curves_are_compared_without_translations(
     train_all(learning)
     assert (run / "train.jsonl").stat().st_mtime_ns == logged, "it is done"
 
-    folder = records.write_record(learning, records.measure(learning), tmp_path / "records", None)
+    folder = records.write_record(
+        learning, records.collect_record(learning), tmp_path / "records", None
+    )
     assert recorded_log(folder, {"run": str(run)}) == read_log(run)
     assert "| 1,000 |" in (folder / "page.md").read_text(encoding="utf-8")
     assert (folder / "picture.png").is_file()

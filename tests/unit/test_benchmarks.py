@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.gpu_record import Record
+from benchmarks.gpu_record import BenchmarkRecord
 from benchmarks.gpu_training import compare_with_fairseq, kernels_of
 from benchmarks.gpu_training import row_of as gpu_row_of
 from benchmarks.joined_text import join_sentences
 from benchmarks.paper_training import PaperTraining
-from benchmarks.systems import OURS, THEIRS, size_flags
-from benchmarks.table import compare, markdown, median_and_range
+from benchmarks.systems import FAIRSEQ_FLAGS, VASWANI_FLAGS, size_flags
+from benchmarks.table import markdown, median_and_range, speed_rows
 from benchmarks.train import Training
 from benchmarks.worker import Worker, WorkerError, deadline, seconds_left
 from tests import stock
@@ -26,7 +26,7 @@ def test_ratio_is_taken_round_by_round():
         "theirs": [{"tokens": 100, "seconds": 2.0}, {"tokens": 100, "seconds": 4.0}],
         "ours": [{"tokens": 100, "seconds": 1.0}, {"tokens": 100, "seconds": 2.0}],
     }
-    theirs, ours = compare(rounds)
+    theirs, ours = speed_rows(rounds)
     assert theirs["ratio"] == {"median": 1.0, "min": 1.0, "max": 1.0}
     assert ours["ratio"] == {"median": 2.0, "min": 2.0, "max": 2.0}
     assert ours["tokens/s"] == {"median": 75.0, "min": 50.0, "max": 100.0}
@@ -143,7 +143,7 @@ def test_warming_up_goes_on_while_fp16_skips_updates():
 def test_a_stage_that_fails_is_named_and_what_came_before_is_written(tmp_path):
     facts = {"cpu": "a processor", "device": "cpu", "versions": {"torch": "2"}, "data": "a text"}
     facts |= {"command": "check", "time": "now", "commit": "abc"}
-    record = Record(facts, tmp_path / "machine_check")
+    record = BenchmarkRecord(facts, tmp_path / "machine_check")
     with record.stage("translating", "the demo"):
         record.add("translating", {"sentences": 4, "equal": 4})
         raise WorkerError("Traceback:\n  line\nRuntimeError: no memory")
@@ -190,7 +190,7 @@ def test_both_systems_of_the_papers_size_see_the_same_batches_and_are_averaged(t
     schedule = ["--lr-scheduler", "vaswani_inverse_sqrt", "--warmup-updates", "10"]
     schedule += ["--d-model", "64", "--max-tokens", "300", "--num-workers", "0", "--seed", "3"]
     tokens = []
-    for flags in (THEIRS, OURS):
+    for flags in (FAIRSEQ_FLAGS, VASWANI_FLAGS):
         with stock.fresh_process():
             training = PaperTraining(
                 str(tiny_data_bin), [*flags, *size_flags("trial"), *schedule], "cpu"

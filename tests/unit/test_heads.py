@@ -26,7 +26,7 @@ def test_nothing_but_the_subject_tells_the_word(kind: str, order: str) -> None:
     for content in heads_text.random_contents(kind, order, 800, True, 1):
         one = heads_text.sentence(content)
         other, beside = (
-            heads_text.sentence(heads_text.with_other_noun(content, r)) for r in heads_text.ROLES
+            heads_text.sentence(heads_text.replace_noun(content, r)) for r in heads_text.ROLES
         )
         assert (
             one.target[one.target_places.word] == heads_text.german(content)[word] == one.forms[0]
@@ -108,7 +108,7 @@ def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) ->
         word = one.source[row] if attention == "encoder" else one.forms[0]
         assert TYPES[int(looking[number, row])] == word
     whole = heads_weights.weights(model, text)[attention]  # [B, noun, N, H]
-    with heads_weights.without(model, text, "subject", [Cut(attention, layer=0, head=1)]):
+    with heads_weights.zero_weights(model, text, "subject", [Cut(attention, layer=0, head=1)]):
         cut = heads_weights.weights(model, text)[attention]
     numpy.testing.assert_allclose(cut[:, 0, 0, 1], 0)
     expected = whole[:, 1, 0, 1] / (1 - whole[:, 0, 0, 1])

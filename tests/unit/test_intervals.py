@@ -11,7 +11,15 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from experiments import harness, records
-from experiments.intervals import Difference, Layout, differences, holm, mean_text, rule, signed
+from experiments.intervals import (
+    Difference,
+    Layout,
+    differences,
+    holm,
+    mean_text,
+    rule,
+    signed_text,
+)
 from experiments.record_files import write_record_files
 from experiments.sentences import (
     COUNTS,
@@ -146,7 +154,7 @@ def test_a_table_of_equal_rows_shows_a_difference_in_one_of_twenty() -> None:
 def test_a_difference_is_printed_with_its_interval_and_p() -> None:
     assert Difference(1.766, 0.758, 12, 0.00157, 3).text() == "+1.77 ± 0.76 (p 0.0016)"
     assert Difference(-0.001, 0.6, 12, 1e-9, 3).text() == "+0.00 ± 0.60 (p < 0.001)"
-    assert signed(-20.0, "+.0f") == "-20" and signed(-0.04, "+.1f") == "+0.0"
+    assert signed_text(-20.0, "+.0f") == "-20" and signed_text(-0.04, "+.1f") == "+0.0"
     text = rule(PENICILLIN, "A")
     assert "12 degrees of freedom" in text and "Holm's method for 3 rows" in text
     assert "two-sided t test" in text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from experiments import harness, records
-from experiments.curves import logged, recorded_log_path
+from experiments.curves import numbers_in_line, recorded_log_path
 from experiments.fairseq_runs import FairseqExperiment, FairseqRow, config_of, peak_rate
 from experiments.rates import experiment as rates
 from experiments.record_files import record_file, record_lines
@@ -40,7 +40,7 @@ def test_a_records_rates_are_those_of_its_rows_and_of_its_logs(folder: Path) -> 
         warm_up = config.lr_scheduler.warmup_updates
         for run in row["runs"]:
             log = recorded_log_path(folder, run)
-            lines = [logged(line) for line in record_lines(log.parent, log.name)]
+            lines = [numbers_in_line(line) for line in record_lines(log.parent, log.name)]
             last = [line for line in lines if "train_lr" in line][-1]
             update = last["train_num_updates"]
             expected = row["rate"] * min(update / warm_up, (warm_up / update) ** 0.5)

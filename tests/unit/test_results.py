@@ -159,7 +159,7 @@ def test_a_record_grows_by_runs_of_another_machine(
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
     before = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
     write(tmp_path / "record.json", json.dumps({"table": "t", "rows": before}))
-    record = records.measure(experiment, tmp_path)
+    record = records.collect_record(experiment, tmp_path)
     assert record["rows"]["theirs"] == theirs
     ours = [(one["bleu"], one["cpu"]) for one in record["rows"]["ours"]["runs"]]
     assert ours == [(30.0, "old"), (31.0, "new")]

@@ -12,8 +12,8 @@ MANY = [(f"Tom likes the {n}th w{n}x.", f"Tom mag das {n}. v{n}x.") for n in ran
 
 
 def test_twins_differ_in_names_numbers_case_and_punctuation_alone():
-    assert split.masked("Toms Hund ist 3.", NAMES) == split.masked("Marias hund ist 12!", NAMES)
-    assert split.masked("Tom has dogs.", NAMES) != split.masked("Tom has a dog.", NAMES)
+    assert split.mask("Toms Hund ist 3.", NAMES) == split.mask("Marias hund ist 12!", NAMES)
+    assert split.mask("Tom has dogs.", NAMES) != split.mask("Tom has a dog.", NAMES)
 
 
 def test_pairs_that_share_either_side_are_in_one_cluster():
@@ -24,10 +24,10 @@ def test_pairs_that_share_either_side_are_in_one_cluster():
 def test_held_out_clusters_have_no_twin_in_training():
     parts = split.split(MANY, random.Random(1))
     for side in (0, 1):
-        trained = {split.masked(pair[side], NAMES) for pair in parts["train"]}
+        trained = {split.mask(pair[side], NAMES) for pair in parts["train"]}
         for part in ("valid", "test_clusters"):
             assert len(parts[part]) >= split.HELD_OUT
-            assert not trained & {split.masked(pair[side], NAMES) for pair in parts[part]}
+            assert not trained & {split.mask(pair[side], NAMES) for pair in parts[part]}
     assert sorted(sum(parts.values(), [])) == sorted(MANY)
 
 
