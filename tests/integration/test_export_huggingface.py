@@ -27,8 +27,8 @@ from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
 from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configuration, write_model
+from vaswani.folders.search_options import TranslationOptions
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.search_options import TranslationOptions
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}

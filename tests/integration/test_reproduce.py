@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests import archives, stock, wmt14_scripts
-from vaswani.model_folder.search_options import CPU_BATCH
+from vaswani.folders.search_options import CPU_BATCH
 from vaswani.paper import runner
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,8 +24,8 @@ from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.decoding.translations import check_replaceable, translations_of
-from vaswani.model_folder import search_options
-from vaswani.model_folder.search_options import BEAM_OPTIONS
+from vaswani.folders import search_options
+from vaswani.folders.search_options import BEAM_OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
     from vaswani.configuration.fairseq_config import complete, experiment_config
     from vaswani.data import data_bin
-    from vaswani.model_folder.search_options import check_experiment
+    from vaswani.folders.search_options import check_experiment
     from vaswani.training import launch, run_record
     from vaswani.training.training import start_rank, train_or_skip
     from vaswani_transformer.fast.malloc import keep_freed_memory

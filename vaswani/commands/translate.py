@@ -31,8 +31,8 @@ from vaswani.decoding.engine import Progress
 from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
+from vaswani.folders.search_options import TranslationOptions, as_arguments, cli_overrides
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
-from vaswani.model_folder.search_options import TranslationOptions, as_arguments, cli_overrides
 
 #: the length of a long line in subwords, where a model does not say that of its training text
 USUAL_LENGTH = 40

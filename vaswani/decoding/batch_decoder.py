@@ -24,7 +24,7 @@ from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
-from vaswani.model_folder.search_options import TranslationOptions
+from vaswani.folders.search_options import TranslationOptions
 
 
 class Translated(NamedTuple):

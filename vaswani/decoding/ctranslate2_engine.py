@@ -21,8 +21,8 @@ from vaswani.decoding.engine import (
     ignore,
     most_tokens,
 )
+from vaswani.folders.search_options import EXPORT_CPU_BATCH, GPU_BATCH, TranslationOptions
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH, TranslationOptions
 from vaswani_transformer.vocabulary import SPECIAL, Vocabulary
 
 

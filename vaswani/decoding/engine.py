@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from vaswani.model_folder.search_options import TranslationOptions
+from vaswani.folders.search_options import TranslationOptions
 
 
 class Batch(NamedTuple):

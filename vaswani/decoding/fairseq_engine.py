@@ -13,7 +13,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
-from vaswani.model_folder.search_options import BEAM_OPTIONS, TranslationOptions
+from vaswani.folders.search_options import BEAM_OPTIONS, TranslationOptions
 from vaswani_transformer.fast.linear import pack_weights
 
 

@@ -23,7 +23,7 @@ from vaswani.data.prepared_text import find_subword_model, text_rules_of
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread
-from vaswani.model_folder.search_options import (
+from vaswani.folders.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
     GPU_BATCH,

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.processes import limit_workers, map_ordered
 from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Progress, ignore
-from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, TranslationOptions
+from vaswani.folders.search_options import CPU_BATCH, GPU_BATCH, TranslationOptions
 from vaswani_transformer.vocabulary import EOS, PAD
 
 #: So many batches are given out at a time, the longest first, so that no process is idle at the

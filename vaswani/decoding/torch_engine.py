@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
+from vaswani.folders.search_options import TranslationOptions
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import TranslationOptions
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights

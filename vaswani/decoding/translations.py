@@ -8,7 +8,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import RUN_CONFIG
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
+from vaswani.folders.search_options import BEAM_OPTIONS, flag
 
 #: a subset's files: tokens, text, what fairseq-generate prints; beside them the record, SUBSET.json
 ENDS = (".hyp.tok", ".hyp", ".log")

@@ -17,8 +17,8 @@ from vaswani.common.errors import UserError
 from vaswani.data.bpe import MARK
 from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
 from vaswani.decoding.engine import Batch, Engine, Progress, TokenHypothesis, ignore
+from vaswani.folders.search_options import TranslationOptions
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
-from vaswani.model_folder.search_options import TranslationOptions
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Translator:
         Args:
             sentences: raw text; a line feed in one is read as a space
             progress: called with the number of sentences translated since its last call
-            options: fields of :class:`vaswani.model_folder.search_options.TranslationOptions` that
+            options: fields of :class:`vaswani.folders.search_options.TranslationOptions` that
                 override those in ``self.options``, such as ``beam=5``, ``nbest=5``,
                 ``print_alignment=True``
 

@@ -31,7 +31,7 @@ from vaswani.export.comparison import (
     TokenizerComparison,
 )
 from vaswani.export.text import ProofText
-from vaswani.model_folder.search_options import CPU_BATCH, TranslationOptions
+from vaswani.folders.search_options import CPU_BATCH, TranslationOptions
 from vaswani.scoring.bleu import has_spaces, tokens_for
 
 

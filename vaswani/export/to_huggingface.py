@@ -32,9 +32,9 @@ from vaswani.decoding.engine import (
     most_tokens,
 )
 from vaswani.export.to_ctranslate2 import vocabulary
+from vaswani.folders.search_options import CPU_BATCH, TranslationOptions
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
-from vaswani.model_folder.search_options import CPU_BATCH, TranslationOptions
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")

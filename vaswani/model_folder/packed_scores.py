@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vaswani.common.files import Table, read_json, sha256_of
-from vaswani.model_folder.search_options import differences, in_words
+from vaswani.folders.search_options import differences, in_words
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")

@@ -22,6 +22,7 @@ from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.plugin import load_user_dir, to_dict
 from vaswani.data.data_bin import load_dictionary, pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
+from vaswani.folders.search_options import BEAM_OPTIONS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.fairseq_model import model_from_fairseq
 from vaswani.model_folder.folder import (
@@ -42,7 +43,6 @@ from vaswani.model_folder.packed_model import (
     task_for,
 )
 from vaswani.model_folder.packed_scores import packed_scores
-from vaswani.model_folder.search_options import BEAM_OPTIONS
 from vaswani.model_folder.text_lengths import text_lengths
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")

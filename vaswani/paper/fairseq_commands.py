@@ -17,7 +17,7 @@ from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.fairseq_config import parse_overrides
-from vaswani.model_folder.search_options import GPU_BATCH
+from vaswani.folders.search_options import GPU_BATCH
 from vaswani.paper.options import Options
 from vaswani.paper.reproduction import AVERAGED, PARSER, Reproduction, find_reproduction
 from vaswani.planning.arithmetic import PAPER_GPUS

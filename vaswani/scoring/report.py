@@ -16,7 +16,7 @@ from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import round_trip
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
-from vaswani.model_folder.search_options import in_words
+from vaswani.folders.search_options import in_words
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
