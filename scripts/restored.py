@@ -14,7 +14,8 @@ from pathlib import Path
 
 from vaswani.data.round_trip import bleu, unchanged_share
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import TargetText, TextRecipe, cleaner, tokeniser
+from vaswani.data.tokenisation import TargetText, cleaner, tokeniser
+from vaswani.folders.recipe import TextRecipe
 from vaswani_transformer.io import moses
 
 

@@ -15,7 +15,7 @@ from fairseq.data.data_utils import collate_tokens
 from tests import packed
 from tests.models import small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.folders.recipe import TextRecipe
 from vaswani.model_folder import folder as model_folder
 
 RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from tests.models import SMALL, small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.common.files import write_json
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.folders.recipe import TextRecipe
 from vaswani.model_folder import folder as model_folder
 from vaswani.model_folder.packed_model import kept_options
 

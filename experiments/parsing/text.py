@@ -6,9 +6,9 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.data.binarise import binarise
-from vaswani.data.recipe import Recipe
 from vaswani.data.text import write_lines
 from vaswani.data.trees import Tree, linearise, read_trees
+from vaswani.folders.recipe import Recipe
 
 TREES = Path("data/trees")
 FILES = {"train": "train.ptb.xz", "valid": "dev.ptb", "test": "test.ptb"}

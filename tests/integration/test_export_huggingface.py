@@ -23,10 +23,10 @@ from tests.models import small_model, task
 from tests.rounding import rounding_of_small_model
 from vaswani import Translator
 from vaswani.data import pieces
-from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
 from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configuration, write_model
+from vaswani.folders.recipe import TextRecipe
 from vaswani.folders.search_options import TranslationOptions
 from vaswani.model_folder.folder import read_folder
 

@@ -11,7 +11,7 @@ from tests.own_text import LANGS, here, sentence_of
 from vaswani import cli
 from vaswani.commands import prepare
 from vaswani.data.prepared_text import recipe_in
-from vaswani.data.text_recipe import SourceText
+from vaswani.data.tokenisation import SourceText
 
 OUT = Path("data/own")
 

@@ -19,8 +19,7 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
 from vaswani.data.read_recipe import recipe_from
-from vaswani.data.recipe import Recipe
-from vaswani.data.text import SPLITS
+from vaswani.folders.recipe import SPLITS, Recipe
 
 
 def prepare(capsys, *more):

@@ -12,7 +12,7 @@ import yaml
 
 from tests.files import write
 from vaswani import cli
-from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]

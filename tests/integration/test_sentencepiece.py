@@ -12,7 +12,7 @@ from tests.models import small_model, task
 from tests.pieces import learn, pairs, write_text
 from vaswani import Translator
 from vaswani.data import pieces
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.folders.recipe import TextRecipe
 
 MODEL = "sentencepiece.bpe.model"
 OWN = ["--source-lang", "en", "--target-lang", "zh", "--workers", "1", "--out", "data/own"]

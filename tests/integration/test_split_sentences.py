@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.packed import pack
-from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.translator import Hypothesis, InputSentence, Translation, Translator
+from vaswani.folders.recipe import TextRecipe
 from vaswani.model_folder.folder import SUMS, read_folder
 
 #: 6, 10 and 15 words, and 11 in one sentence

@@ -22,7 +22,7 @@ from tests import archives, packed, stock
 from vaswani import Translator, cli
 from vaswani.commands import translate
 from vaswani.common.errors import UserError
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.folders.recipe import TextRecipe
 from vaswani.training.validation import Validation
 
 ODD = [

@@ -17,7 +17,7 @@ from vaswani.common.find import CONFIGS
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.archives import Part, Source, extract, read_parts, segments
 from vaswani.data.read_recipe import find_recipe
-from vaswani.data.recipe import Recipe
+from vaswani.folders.recipe import Recipe
 
 MANIFEST = CONFIGS / "data" / "archives" / "wmt14.yaml"
 RECIPES = [f"wmt14_en_{lang}{kind}" for lang in ("de", "fr") for kind in ("", "_t2t", "_fairseq")]

@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import preprocess
 from tests.own_text import contents
 from vaswani.data import binarise, text
-from vaswani.data.recipe import Recipe
+from vaswani.folders.recipe import Recipe
 
 SETS = {"train": "train", "valid": "valid", "test": "test"}
 

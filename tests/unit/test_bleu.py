@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.properties import given, some
-from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.scoring import bleu
 
 

@@ -8,7 +8,8 @@ from vaswani.common.errors import UserError
 from vaswani.data import bpe, pairs, text
 from vaswani.data.pairs import Limits, cleaning_work, tokenising_work
 from vaswani.data.text import Chunk
-from vaswani.data.text_recipe import TextRecipe, normaliser
+from vaswani.data.tokenisation import normaliser
+from vaswani.folders.recipe import TextRecipe
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,8 @@ from fairseq.data import Dictionary
 from tests.properties import given, some
 from transformer_plugin.config import VaswaniTranslationConfig
 from transformer_plugin.valid_bleu import Line, ValidBleu, restorer_of
-from vaswani.data.text_recipe import (
-    TargetText,
-    TextRecipe,
-    detokeniser,
-    moses_tokeniser,
-    tokeniser,
-)
+from vaswani.data.tokenisation import TargetText, detokeniser, moses_tokeniser, tokeniser
+from vaswani.folders.recipe import TextRecipe
 from vaswani.scoring import bleu
 from vaswani_transformer.io import moses
 

@@ -15,7 +15,7 @@ from vaswani.common.processes import map_ordered
 from vaswani.data import text
 from vaswani.data.pairs import cleaning_work, transform
 from vaswani.data.text import chunks
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.folders.recipe import TextRecipe
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,8 @@ from tests.properties import given, some
 from vaswani.common.errors import UserError
 from vaswani.data import pieces
 from vaswani.data.text import write_lines
-from vaswani.data.text_recipe import SourceText, TargetText, TextRecipe
+from vaswani.data.tokenisation import SourceText, TargetText
+from vaswani.folders.recipe import TextRecipe
 
 RECIPE = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
 #: what text may hold: letters that the model has not seen, wide ones, what symbols look like

@@ -10,7 +10,7 @@ from tests.own_text import HERE, here
 from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.data import bpe, round_trip, text, text_recipe
+from vaswani.data import bpe, round_trip, text, tokenisation
 from vaswani.data.data_bin import read_index
 from vaswani.data.prepared_text import recipe_in
 from vaswani.data.round_trip import differences
@@ -68,10 +68,10 @@ def test_no_merge_has_a_digit_if_they_are_to_stay_apart(tmp_path):
 
 def test_moses_tokens_and_back():
     sentence = 'Am 3. März 1987 kostete das Buch "Faust" 3,50 €, sagte Anna.'
-    tokens = text_recipe.moses_tokeniser("de")(sentence)
+    tokens = tokenisation.moses_tokeniser("de")(sentence)
     assert tokens.split()[-2:] == ["Anna", "."] and "&quot;" in tokens
-    assert text_recipe.detokeniser("de")(tokens) == sentence
-    assert text_recipe.unescape("&quot;") == '"'
+    assert tokenisation.detokeniser("de")(tokens) == sentence
+    assert tokenisation.unescape("&quot;") == '"'
 
 
 #: what prepare says of the validation text

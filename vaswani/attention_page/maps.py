@@ -21,10 +21,11 @@ from torch import nn
 
 from vaswani.common.errors import UserError
 from vaswani.common.find import is_run, run_folders
-from vaswani.data.text_recipe import SENTENCEPIECE, unescape
+from vaswani.data.tokenisation import unescape
 from vaswani.decoding.engine import Dictionary
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.decoding.translator import InputSentence, Translator, words_of
+from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.model_folder.folder import CONFIG, read_folder
 
 START, END = "(start)", "(end)"

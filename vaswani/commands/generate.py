@@ -22,9 +22,9 @@ from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import Table, locked, sha256_of
 from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
-from vaswani.data.recipe import RECIPE_FILE
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.folders import search_options
+from vaswani.folders.recipe import RECIPE_FILE
 from vaswani.folders.search_options import BEAM_OPTIONS
 
 

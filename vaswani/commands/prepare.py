@@ -41,9 +41,8 @@ from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
 from vaswani.data.prepared_text import STAGES, outputs_of
 from vaswani.data.read_recipe import find_recipe, recipe_from
-from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
-from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.folders.recipe import RECIPE_FILE, SENTENCEPIECE, SUBWORD_MODELS, Recipe
 from vaswani_transformer.io import moses
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.options import argument, option
-from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.engine import Progress
 from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
+from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import TranslationOptions, as_arguments, cli_overrides
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 

@@ -14,8 +14,8 @@ import numpy as np
 from vaswani.common.processes import map_ordered
 from vaswani.common.progress import stage_bar
 from vaswani.data.bpe import vocabulary
-from vaswani.data.recipe import Recipe
 from vaswani.data.text import Chunk, chunks
+from vaswani.folders.recipe import Recipe
 
 #: fairseq's numbers of the end of a sentence and of an unknown word
 EOS, UNKNOWN = 2, 3

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from vaswani.common.errors import UserError
 from vaswani.common.processes import map_ordered
 from vaswani.data.text import LONGEST_WORD, Chunk, decode
-from vaswani.data.text_recipe import BPE, TextFunction, TextRecipe, cleaner, splitter, tokeniser
+from vaswani.data.tokenisation import TextFunction, cleaner, splitter, tokeniser
+from vaswani.folders.recipe import BPE, SENTENCEPIECE, Recipe, TextRecipe
 
 #: examples kept per reason, and characters kept per side
 EXAMPLES, EXAMPLE_LENGTH = 100, 200
@@ -51,6 +52,21 @@ class Limits:
         if max(map(len, first)) > LONGEST_WORD or max(map(len, second)) > LONGEST_WORD:
             return f"with a word of more than {LONGEST_WORD:,} letters"
         return None
+
+
+def limits_of(recipe: Recipe, stage: str) -> dict[str, Limits]:
+    """What the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
+
+    With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
+    """
+    limits = Limits(recipe.min_words, recipe.max_words, recipe.ratio)
+    if recipe.subword == SENTENCEPIECE:
+        limited = limits if stage == "bpe" else None
+    elif stage == recipe.clean_after:
+        limited = limits
+    else:  # extremely long words are kept from the BPE in any case
+        limited = Limits() if stage == "tok" else None
+    return {split: limited for split in recipe.splits if limited and recipe.cleaned(split)}
 
 
 @dataclass

@@ -28,14 +28,14 @@ from vaswani.data.pairs import (
     Work,
     cleaning_work,
     dropout_work,
+    limits_of,
     splitting_work,
     tokenising_work,
     transform,
 )
 from vaswani.data.prepared_text import outputs_of
-from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.stage_report import say_what_was_made, show_dropped, warn_of_unspaced
-from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.folders.recipe import RECIPE_FILE, SENTENCEPIECE, SUBWORD_MODELS, Recipe
 
 Pair = tuple[Path, Path]
 #: the share of a set's subwords that may be unknown without a warning
@@ -105,7 +105,7 @@ class Stage(NamedTuple):
             return key_of([before, self.name, None])
         values = {
             **asdict(job.recipe),
-            "limits": {split: asdict(o) for split, o in job.recipe.limits(self.name).items()},
+            "limits": {split: asdict(o) for split, o in limits_of(job.recipe, self.name).items()},
             "codes_sha256": job.hash_of("codes"),
             "dictionary_sha256": job.hash_of("dictionary"),
         }
@@ -265,7 +265,7 @@ def make_tokens(job: Job, out: Path) -> Table:
     source = job.folder / "text"
     if recipe.text.tokeniser == "moses":
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
-    limits = recipe.limits("tok")
+    limits = limits_of(recipe, "tok")
 
     def make(split: str) -> list[Callable[[], Work]]:
         straight = recipe.straight_test_apostrophes and split == "test"
@@ -307,7 +307,7 @@ def make_bpe(job: Job, out: Path) -> Table:
     With BPE-dropout, the training text is split several times, differently each time.
     """
     recipe = job.recipe
-    limits = job.recipe.limits("bpe")
+    limits = limits_of(recipe, "bpe")
 
     def make(split: str) -> list[Callable[[], Work]]:
         both = not recipe.trees

@@ -8,8 +8,7 @@ from vaswani.common.artifact import RecordedOutputs, is_as_recorded
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.data.recipe import RECIPE_FILE, Recipe
-from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, Name
+from vaswani.folders.recipe import BPE, RECIPE_FILE, SUBWORD_MODELS, Name, Recipe
 from vaswani_transformer.io import moses
 
 #: the folder of records in it

@@ -10,9 +10,7 @@ from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import check_number
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.data.recipe import RECIPE_FILE, Recipe
-from vaswani.data.text import SPLITS
-from vaswani.data.text_recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.folders.recipe import BPE, RECIPE_FILE, SENTENCEPIECE, SPLITS, SUBWORD_MODELS, Recipe
 from vaswani_transformer.io import moses
 from vaswani_transformer.io.typed import check_types
 

@@ -13,17 +13,9 @@ from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU
 
-from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import (
-    SENTENCEPIECE,
-    Name,
-    TargetText,
-    TextFunction,
-    hardly_spaced,
-    splitter,
-    tokeniser,
-)
+from vaswani.data.tokenisation import TargetText, TextFunction, hardly_spaced, splitter, tokeniser
+from vaswani.folders.recipe import SENTENCEPIECE, Name, Recipe
 
 #: the first lines of a set, which are tried
 MOST_LINES = 5000

@@ -14,14 +14,14 @@ from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
-from vaswani.data.recipe import Recipe
-from vaswani.data.text import SPLITS
-from vaswani.data.text_recipe import (
+from vaswani.data.tokenisation import is_lowercase
+from vaswani.folders.recipe import (
     BPE,
     SENTENCEPIECE,
+    SPLITS,
     SUBWORD_MODELS,
+    Recipe,
     TextRecipe,
-    is_lowercase,
     read_section,
 )
 from vaswani_transformer.io.sums import SUMS, check_file, read_sums

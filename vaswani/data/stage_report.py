@@ -8,9 +8,9 @@ from vaswani.common.environment import peak_megabytes
 from vaswani.common.files import Table
 from vaswani.common.find import DOCS
 from vaswani.data.pairs import Report
-from vaswani.data.recipe import Recipe
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import SENTENCEPIECE, hardly_spaced
+from vaswani.data.tokenisation import hardly_spaced
+from vaswani.folders.recipe import SENTENCEPIECE, Recipe
 
 #: lines from which it is judged whether a text has spaces
 LINES_JUDGED = 1000

@@ -22,7 +22,6 @@ from vaswani.common.find import DOCS
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
 #: letters per word; also Moses' limit. Without one, BPE is quadratic in word length.
 LONGEST_WORD = 1000
-SPLITS = ("train", "valid", "test")
 #: how compressed text is opened, by file ending
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 #: what decompression raises if a file is not what its name says, or is incomplete

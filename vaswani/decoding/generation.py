@@ -20,9 +20,10 @@ from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.prepared_text import find_subword_model, text_rules_of
-from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
+from vaswani.data.tokenisation import TargetText
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
 from vaswani.decoding.process_engine import one_thread
+from vaswani.folders.recipe import SENTENCEPIECE, SUBWORD_MODELS, TextRecipe
 from vaswani.folders.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from vaswani.data.text import safe_line
-from vaswani.data.text_recipe import hardly_spaced
+from vaswani.data.tokenisation import hardly_spaced
 
 #: what ``--split-sentences`` may be: no line, every line of several sentences, or only those that
 #: are longer than nearly all lines of the training text

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.bpe import MARK
-from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
+from vaswani.data.tokenisation import SourceText, TargetText
 from vaswani.decoding.engine import Batch, Engine, Progress, TokenHypothesis, ignore
+from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import TranslationOptions
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 

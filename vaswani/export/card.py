@@ -6,8 +6,8 @@ from pathlib import Path
 from vaswani.common.files import Table
 from vaswani.common.markdown import as_section, front_matter, without_dead_links
 from vaswani.common.templates import render
-from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.export.to_huggingface import END, PAD, UNKNOWN
+from vaswani.folders.recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.model_folder.folder import CARD, ModelFolder
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")

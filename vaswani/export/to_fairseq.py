@@ -23,9 +23,9 @@ from transformer_plugin.compat import saving
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.data.bpe import MARK
-from vaswani.data.text_recipe import BPE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
+from vaswani.folders.recipe import BPE
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import CONFIG, ModelFolder, not_stored
 from vaswani.model_folder.packed_model import model_config

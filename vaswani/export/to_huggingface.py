@@ -21,7 +21,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, write_json
-from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.engine import (
     Batch,
     BatchHypotheses,
@@ -32,6 +31,7 @@ from vaswani.decoding.engine import (
     most_tokens,
 )
 from vaswani.export.to_ctranslate2 import vocabulary
+from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import CPU_BATCH, TranslationOptions
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored

@@ -12,15 +12,8 @@ from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.prepared_text import check_prepared, recipe_in
-from vaswani.data.recipe import Recipe
-from vaswani.data.text_recipe import (
-    BPE,
-    SENTENCEPIECE,
-    SUBWORD_MODELS,
-    Name,
-    TextRecipe,
-    is_lowercase,
-)
+from vaswani.data.tokenisation import is_lowercase
+from vaswani.folders.recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, Recipe, TextRecipe
 from vaswani_transformer.io import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models

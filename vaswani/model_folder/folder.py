@@ -30,7 +30,7 @@ from vaswani.common.artifact import check_unchanged, making
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import is_run, run_folders
-from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
+from vaswani.folders.recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.folders.search_options import TranslationOptions
 from vaswani_transformer.io.folder_table import check_sections
 from vaswani_transformer.io.sums import SUMS, check_file, read_sums

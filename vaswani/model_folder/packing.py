@@ -21,7 +21,7 @@ from vaswani.common.templates import render
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.plugin import load_user_dir, to_dict
 from vaswani.data.data_bin import load_dictionary, pairs_in
-from vaswani.data.text_recipe import SUBWORD_MODELS
+from vaswani.folders.recipe import SUBWORD_MODELS
 from vaswani.folders.search_options import BEAM_OPTIONS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.fairseq_model import model_from_fairseq

@@ -29,7 +29,8 @@ from vaswani.configuration.plugin import load_plugin
 from vaswani.data import data_bin
 from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
+from vaswani.data.tokenisation import hardly_spaced
+from vaswani.folders.recipe import BPE, SUBWORD_MODELS
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import BPE_DROPOUT, Settings, settings_for, value_for
 

@@ -17,7 +17,7 @@ from sacremoses import MosesPunctNormalizer
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
+from vaswani.data.tokenisation import hardly_spaced, moses_tokeniser
 from vaswani_transformer.io.moses import language_of
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script

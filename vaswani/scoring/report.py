@@ -14,7 +14,7 @@ from vaswani.common.files import Table, atomic_write, sha256_of
 from vaswani.common.find import RUN_CONFIG
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import round_trip
-from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
 from vaswani.folders.search_options import in_words
 from vaswani.scoring import bleu, parses, published

@@ -17,8 +17,9 @@ from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import find_run, first_data_bin
 from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.text import read_lines
-from vaswani.data.text_recipe import SENTENCEPIECE, Name, composed
+from vaswani.data.tokenisation import composed
 from vaswani.decoding.translations import translations_of
+from vaswani.folders.recipe import SENTENCEPIECE, Name
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 from vaswani.scoring.published import BY_NAME
 

@@ -2,18 +2,15 @@
 
 import html
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any
 
-from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.text import is_blank, safe_line
+from vaswani.folders.recipe import SENTENCEPIECE, TextRecipe
 from vaswani_transformer.io import moses
-from vaswani_transformer.io.typed import read_record
 
-T = TypeVar("T")
 TextFunction = Callable[[str], str]
 #: more letters than a word has on average in any language: in scripts without spaces between words,
 #: and in others
@@ -22,85 +19,6 @@ LONGEST = {
     r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]": 8,
 }
 LONGEST_ELSEWHERE = 15
-
-#: what splits words, by fairseq's names (``--bpe``): byte pair encoding of Moses' tokens (5.1), or
-#: SentencePiece, whose pieces are of raw text, in which a space is a character like others
-Name = Literal["subword_nmt", "sentencepiece"]
-BPE: Final = "subword_nmt"
-SENTENCEPIECE: Final = "sentencepiece"
-
-
-class SubwordModel(NamedTuple):
-    """What is learned, in words and as a file; and how fairseq is told to undo it."""
-
-    title: str
-    #: its name beside a data-bin
-    in_data: str
-    #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
-    in_model: str
-    #: fairseq's ``--remove-bpe``
-    remove: str
-
-
-SUBWORD_MODELS: dict[Name, SubwordModel] = {
-    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
-    SENTENCEPIECE: SubwordModel(
-        "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
-    ),
-}
-
-
-@dataclass(frozen=True)
-class TextRecipe:
-    """How a model's text is prepared; the section ``text`` of config.json."""
-
-    source_lang: str
-    target_lang: str
-    #: Moses' punctuation normalisation and removal of control characters: for "train" (not for
-    #: text to translate), "all", or "none"
-    normalise: Literal["none", "train", "all"] = "none"
-    #: ’ becomes ' before tokenisation
-    straight_apostrophes: bool = False
-    #: "moses", or "none": another program did it, or SentencePiece takes raw text
-    tokeniser: Literal["moses", "none"] = "moses"
-    #: Moses' ``-a``: "well-known" becomes well @-@ known
-    split_hyphens: bool = False
-    #: the model knows only lower-case letters
-    lowercase: bool = False
-    #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
-    bpe: Name | None = BPE
-    #: the form of Unicode that text is brought to: "NFC", in which é is one character; or "none",
-    #: as it is, and as earlier versions left it
-    unicode: Literal["none", "NFC"] = "none"
-    #: the version of the rules for languages: what codes mean, and how text is restored from tokens
-    text_rules: int = 1
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for rules that a later version made."""
-        if self.text_rules not in moses.JOINERS:
-            raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
-
-    @property
-    def langs(self) -> tuple[str, str]:
-        """Source, then target."""
-        return self.source_lang, self.target_lang
-
-    def language(self, code: str) -> str:
-        """The language that a code means to the rules; the first version takes it as it is."""
-        return code if self.text_rules == 1 else moses.language_of(code)
-
-
-def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
-    """A section of a model's table as its dataclass.
-
-    Raises:
-        UserError: a key is unknown or missing, or a value is of another type, or cannot be.
-    """
-    try:
-        return read_record(kind, table, where)
-    except ValueError as error:
-        problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
-        raise UserError(f"{problem}: it is of another version, or was altered") from None
 
 
 def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:

@@ -1,14 +1,98 @@
-"""What a data recipe says: how text is selected, split and limited."""
+"""How text is prepared: a recipe of whole data, and the part of it that a model needs again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, NamedTuple, TypeVar
 
-from vaswani.data.pairs import Limits
-from vaswani.data.text import SPLITS
-from vaswani.data.text_recipe import BPE, SENTENCEPIECE, Name, TextRecipe
+from vaswani.common.errors import UserError
+from vaswani_transformer.io import moses
+from vaswani_transformer.io.typed import read_record
 
+T = TypeVar("T")
+
+#: the sets of sentence pairs
+SPLITS = ("train", "valid", "test")
 #: in the folder of prepared data: how everything else there was made
 RECIPE_FILE = "recipe.yaml"
+
+#: what splits words, by fairseq's names (``--bpe``): byte pair encoding of Moses' tokens (5.1), or
+#: SentencePiece, whose pieces are of raw text, in which a space is a character like others
+Name = Literal["subword_nmt", "sentencepiece"]
+BPE: Final = "subword_nmt"
+SENTENCEPIECE: Final = "sentencepiece"
+
+
+class SubwordModel(NamedTuple):
+    """What is learned, in words and as a file; and how fairseq is told to undo it."""
+
+    title: str
+    #: its name beside a data-bin
+    in_data: str
+    #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
+    in_model: str
+    #: fairseq's ``--remove-bpe``
+    remove: str
+
+
+SUBWORD_MODELS: dict[Name, SubwordModel] = {
+    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: SubwordModel(
+        "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """How a model's text is prepared; the section ``text`` of config.json."""
+
+    source_lang: str
+    target_lang: str
+    #: Moses' punctuation normalisation and removal of control characters: for "train" (not for
+    #: text to translate), "all", or "none"
+    normalise: Literal["none", "train", "all"] = "none"
+    #: ’ becomes ' before tokenisation
+    straight_apostrophes: bool = False
+    #: "moses", or "none": another program did it, or SentencePiece takes raw text
+    tokeniser: Literal["moses", "none"] = "moses"
+    #: Moses' ``-a``: "well-known" becomes well @-@ known
+    split_hyphens: bool = False
+    #: the model knows only lower-case letters
+    lowercase: bool = False
+    #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
+    bpe: Name | None = BPE
+    #: the form of Unicode that text is brought to: "NFC", in which é is one character; or "none",
+    #: as it is, and as earlier versions left it
+    unicode: Literal["none", "NFC"] = "none"
+    #: the version of the rules for languages: what codes mean, and how text is restored from tokens
+    text_rules: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for rules that a later version made."""
+        if self.text_rules not in moses.JOINERS:
+            raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
+
+    @property
+    def langs(self) -> tuple[str, str]:
+        """Source, then target."""
+        return self.source_lang, self.target_lang
+
+    def language(self, code: str) -> str:
+        """The language that a code means to the rules; the first version takes it as it is."""
+        return code if self.text_rules == 1 else moses.language_of(code)
+
+
+def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
+    """A section of a model's table as its dataclass.
+
+    Raises:
+        UserError: a key is unknown or missing, or a value is of another type, or cannot be.
+    """
+    try:
+        return read_record(kind, table, where)
+    except ValueError as error:
+        problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
+        raise UserError(f"{problem}: it is of another version, or was altered") from None
 
 
 @dataclass(frozen=True)
@@ -117,17 +201,3 @@ class Recipe:
             unicode=self.unicode,
             text_rules=self.text_rules,
         )
-
-    def limits(self, stage: str) -> dict[str, Limits]:
-        """What the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
-
-        With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
-        """
-        limits = Limits(self.min_words, self.max_words, self.ratio)
-        if self.subword == SENTENCEPIECE:
-            limited = limits if stage == "bpe" else None
-        elif stage == self.clean_after:
-            limited = limits
-        else:  # extremely long words are kept from the BPE in any case
-            limited = Limits() if stage == "tok" else None
-        return {split: limited for split in self.splits if limited and self.cleaned(split)}
