@@ -174,7 +174,7 @@ install_stack() {
     if [ "$STACK" = official ]; then
         pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
     fi
-    say "1/3 torch and numpy (for CUDA torch takes 5.5 GB; README, Install: how to get its build for CPUs)"
+    say "1/3 torch and numpy (for CUDA torch takes 5.5 GB; docs/install.md: how to get its build for CPUs)"
     pip_install torch torch numpy wheel setuptools cython
     if [ "$STACK" = official ]; then
         # If it sees torch, its setup needs sources that were never published: build it in isolation.
