@@ -149,6 +149,17 @@ def mean_of(row: dict[str, Any], key: str) -> float:
     return statistics.mean(run[key] for run in row["runs"])
 
 
+def pass_times(records: Sequence[Record]) -> str:
+    """Say in a sentence what the passes of each row cost: a figure for each record."""
+    minutes: dict[str, list[str]] = {}
+    for record in records:
+        for name, row in record["rows"].items():
+            figure = mean_of(row, "processor_seconds") / 60
+            minutes.setdefault(name, []).append(f"{figure:.1f}")
+    each = "; ".join(f"{name} {', '.join(figures)}" for name, figures in minutes.items())
+    return f"CPU minutes of the forward and backward passes, a figure per measurement: {each}."
+
+
 def accuracy_on_the_demo(run: Path) -> dict[str, float]:
     """Per cent of the sentences exactly right, and of the numbers; empty for other text."""
     scores = read_json(run / "eval" / "test.score.json")

@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 from experiments import harness  # noqa: E402
 from experiments.record_files import record_file  # noqa: E402
-from experiments.records import read_record  # noqa: E402
-from experiments.system_tables import mean_of  # noqa: E402
+from experiments.records import PAGE, read_record  # noqa: E402
+from experiments.system_tables import pass_times  # noqa: E402
 from experiments.table2.texts import texts_table  # noqa: E402
 from experiments.tables import Table, put  # noqa: E402
 from vaswani.paper import table1  # noqa: E402
@@ -136,31 +136,21 @@ def experiment_of(folder: Path) -> harness.Experiment:
     return harness.find(folder.parents[1].relative_to(harness.HERE).as_posix())
 
 
-def rates() -> str:
-    """Each model at its own best rate, by the newest record, if there is one."""
-    folders = sorted((harness.HERE / "rates" / "records").glob("*"))
+def of_newest_record(experiment: str) -> str:
+    """What an experiment shows of its newest record, if there is one."""
+    folders = sorted((harness.HERE / experiment / "records").glob("*"))
     if not folders:
         return "No record yet."
-    table = experiment_of(folders[-1]).page_table(read_record(folders[-1]))
-    page = (folders[-1] / "page.md").relative_to(ROOT)
+    newest = folders[-1]
+    table = harness.find(experiment).page_table(read_record(newest))
+    page = (newest / PAGE).relative_to(ROOT)
     lines = "\n".join(table.lines())  # with its note, which has the verdict
     return f"{lines}\n\n[All cells](../{page})."
 
 
 def with_time(name: str, *records: str) -> str:
     """What is shown of a record, and what its passes cost there and in other records."""
-    return f"{of_record(name)}\n\n{time_line([record(other) for other in records])}"
-
-
-def time_line(records: list[dict[str, Any]]) -> str:
-    """What the passes of each row cost, in one sentence: a figure for each record's measurement."""
-    measured: dict[str, list[str]] = {}
-    for whole in records:
-        for name, row in whole["rows"].items():
-            minutes = mean_of(row, "processor_seconds") / 60
-            measured.setdefault(name, []).append(f"{minutes:.1f}")
-    each = "; ".join(f"{name} {', '.join(figures)}" for name, figures in measured.items())
-    return f"CPU minutes of the forward and backward passes, a figure per measurement: {each}."
+    return f"{of_record(name)}\n\n{pass_times([record(other) for other in records])}"
 
 
 def lines_of(table: Table) -> str:
@@ -178,7 +168,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "equal updates": lambda: with_time("equal updates", "equal updates"),
     "everyday": lambda: with_time("everyday", "everyday"),
     "since 2017": lambda: with_time("since 2017", "since 2017, on a CPU", "since 2017"),
-    "rates": rates,
+    "rates": lambda: of_newest_record("rates"),
     "neighbours": lambda: of_record("neighbours"),
     "table 3, Multi30k": lambda: of_record("table 3, Multi30k"),
     "parsing": lambda: of_record("parsing"),
