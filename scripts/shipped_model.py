@@ -16,7 +16,7 @@ from pathlib import Path
 from vaswani import Translator, cli
 from vaswani.common.files import read_json, sha256_of
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.model_folder.folder import CARD, SUMS
+from vaswani.folders.model_folder import CARD, SUMS
 
 HERE = Path(__file__).parent
 SENTENCE = "The meeting is on the 3rd of March 1987."

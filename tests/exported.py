@@ -15,8 +15,8 @@ from fairseq.data.data_utils import collate_tokens
 from tests import packed
 from tests.models import small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani.folders import model_folder
 from vaswani.folders.recipe import TextRecipe
-from vaswani.model_folder import folder as model_folder
 
 RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)
 #: what the models copy besides sentences()

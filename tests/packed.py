@@ -11,9 +11,11 @@ from fairseq.data import Dictionary
 from tests.models import SMALL, small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.common.files import write_json
+from vaswani.folders import model_folder
 from vaswani.folders.recipe import TextRecipe
-from vaswani.model_folder import folder as model_folder
 from vaswani.model_folder.packed_model import kept_options
+from vaswani_transformer.io.folder_table import ModelTable
+from vaswani_transformer.io.packed import write_weights
 
 WORDS = ["the", "house", "is", "big", "small", "dog", "cat", "sees", "a", ".", ",", "1", "2", "3"]
 
@@ -48,19 +50,16 @@ def write(
     codes: Path | None = None,
 ) -> None:
     """Pack a model with one dictionary for both sides, and what splits its text, if anything."""
-    config: dict[str, Any] = {
-        **model_folder.PACKED.header,
-        "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
-        "text": asdict(recipe),
-        "generation": {"beam": 2, "max_len_a": 1, "max_len_b": 5},
-        "origin": {},
-        "scores": {},
-    }
+    table = ModelTable(
+        architecture={name: getattr(model.cfg, name) for name in kept_options()},
+        text=asdict(recipe),
+        generation={"beam": 2, "max_len_a": 1, "max_len_b": 5},
+        origin={},
+    )
 
     def fill(part: Path) -> None:
-        write_json(part / model_folder.CONFIG, config)
-        state = model.state_dict()
-        model_folder.write_weights(part / model_folder.WEIGHTS, state, config["architecture"])
+        write_json(part / model_folder.CONFIG, table.to_json())
+        write_weights(part / model_folder.WEIGHTS, model.state_dict(), model.cfg)
         for lang in (recipe.source_lang, recipe.target_lang):
             known.save(str(part / f"dict.{lang}.txt"))
         if codes:

@@ -18,7 +18,7 @@ from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions, is
 from .encoder import Encoder
 from .fast import use_fused_attention
 from .initialisation import initialise
-from .io.packed import CONFIG, WEIGHTS, PackedModel, check_shapes, errors_of, read_packed
+from .io.packed import CONFIG, PackedModel, errors_of, read_packed
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
 from .vocabulary import PAD
 
@@ -225,7 +225,7 @@ class Transformer(nn.Module):
         """As :meth:`from_pretrained`, of a folder that was read; see io/packed.py."""
         if packed.variant and cls is Transformer:
             raise ValueError(
-                f"{packed.folder} is a {packed.variant['arch']!r}, a variant of the paper's model: "
+                f"{packed.folder} is a {packed.variant.arch!r}, a variant of the paper's model: "
                 "load it by from_pretrained of the class that makes its parts, a subclass of "
                 "Transformer"
             )
@@ -233,7 +233,7 @@ class Transformer(nn.Module):
         sizes = (packed.config, len(packed.source), len(packed.target))
         with errors_of(packed.folder / CONFIG), torch.device("meta"):
             expected = cls(*sizes).state_dict()  # shapes alone: they may exceed the memory
-        check_shapes(packed.folder / WEIGHTS, parameters, expected)
+        packed.check_shapes(parameters, expected)
         model = cls(*sizes, **options)
         model.load_state_dict(parameters)
         return model.eval()

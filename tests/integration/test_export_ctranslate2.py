@@ -16,7 +16,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.export import proof as export_proof
 from vaswani.export.to_ctranslate2 import write_model
-from vaswani.model_folder.folder import read_folder
+from vaswani.folders.model_folder import ModelFolder
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the package ctranslate2 is missing: exports to it are NOT tested"
@@ -74,7 +74,7 @@ def test_every_word_has_our_probability(options, tmp_path):
     """With the translation given, so that no search is in between."""
     model = packed.pack(tmp_path / "model", **options).eval()
     (tmp_path / "out").mkdir()
-    write_model(read_folder(tmp_path / "model"), model.state_dict(), tmp_path / "out", None)
+    write_model(ModelFolder.read(tmp_path / "model"), model.state_dict(), tmp_path / "out", None)
     theirs = ctranslate2.Translator(str(tmp_path / "out"))
     source, target = "a dog sees the cat .", "the cat 1 2"
     (found,) = theirs.score_batch([source.split()], [target.split()])

@@ -26,9 +26,9 @@ from vaswani.data import pieces
 from vaswani.decoding.engine import most_tokens
 from vaswani.export import exporting
 from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configuration, write_model
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import TextRecipe
 from vaswani.folders.search_options import TranslationOptions
-from vaswani.model_folder.folder import read_folder
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
@@ -55,7 +55,7 @@ def assert_marian_computes(model, folder: Path) -> None:
     """Marian's logits, from every parameter that is stored, are those of the packed model."""
     out = folder.with_name("out")
     out.mkdir()
-    write_model(read_folder(folder), read_folder(folder).parameters(), out)
+    write_model(ModelFolder.read(folder), ModelFolder.read(folder).parameters(), out)
     marian = Marian(out)
     source = torch.tensor([[4, 9, 7, 5, 2], [6, 8, 2, 1, 1]])  # the second is padded
     previous = torch.tensor([[2, 4, 5, 4], [2, 5, 4, 5]])
@@ -234,7 +234,7 @@ def test_marian_tokenizer_reads_and_writes_as_the_packed_model(
     known = translator.engine.target
     first = known.index("<0xFF>") + 1  # random bytes are no text
     targets = [rng.choices(range(first, len(known)), k=rng.randint(0, 20)) for _ in range(300)]
-    tokenizer = MarianEngine(read_folder(of_pieces), out).tokenizer
+    tokenizer = MarianEngine(ModelFolder.read(of_pieces), out).tokenizer
     for line in lines:
         meant = translator.source_text.subwords(translator.source_text.tokens(line)).split()
         assert tokenizer(line)["input_ids"] == [*map(known.index, meant), known.eos()], line

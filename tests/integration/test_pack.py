@@ -19,9 +19,9 @@ from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani import Translator
 from vaswani.common.errors import UserError
+from vaswani.folders.model_folder import WEIGHTS, ModelFolder
 from vaswani.model_folder import data_text
 from vaswani.model_folder.fairseq_model import with_present_names
-from vaswani.model_folder.folder import WEIGHTS, read_folder
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}
@@ -92,8 +92,8 @@ def test_half_is_how_parameters_are_stored_not_how_they_are_read(run):
     assert stock.vaswani("pack", "digits", "--half") == 0
     stored = load_file(run / "model" / WEIGHTS)
     assert {value.dtype for value in stored.values()} == {torch.float16}
-    expected = read_folder(Path("whole")).parameters()
-    found = read_folder(run / "model").parameters()
+    expected = ModelFolder.read(Path("whole")).parameters()
+    found = ModelFolder.read(run / "model").parameters()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value.half().float(), rtol=0, atol=0)
 
@@ -254,7 +254,7 @@ def test_a_training_starts_from_a_checkpoint_of_fairseqs(
     begin = ["optimization.max_update=1", "lr_scheduler.lr_factor=1e-6", "common.cpu=true"]
     assert stock.vaswani("train", "tuned", *begin) == 0
     trained = load_checkpoint(Path("runs/tuned/checkpoints/checkpoint_last.pt"))["model"]
-    packed_model = read_folder(Path("theirs-model")).parameters()
+    packed_model = ModelFolder.read(Path("theirs-model")).parameters()
     for name, parameter in packed_model.items():
         torch.testing.assert_close(trained[name], parameter, rtol=0, atol=1e-5)
     assert stock.vaswani("new", "wrong", "--data", tiny_data_bin, "--from", "missing.pt") == 1
@@ -313,8 +313,8 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
     torch.save({**state, "args": options}, tmp_path / "old.pt")
     for checkpoint, name in ((theirs, "new"), (tmp_path / "old.pt", "old")):
         pack(checkpoint, tiny_data_bin, tmp_path / name)
-    new, old = (read_folder(tmp_path / name) for name in ("new", "old"))
-    assert new.config["architecture"] == old.config["architecture"]
+    new, old = (ModelFolder.read(tmp_path / name) for name in ("new", "old"))
+    assert new.table.architecture == old.table.architecture
     assert new.sums[WEIGHTS] == old.sums[WEIGHTS]
 
 

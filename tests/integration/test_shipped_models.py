@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from vaswani import Translator
 from vaswani.commands.attention import COMMAND, RECORD
 from vaswani.common.artifact import changed_files, check_recorded
-from vaswani.model_folder.folder import SUMS, WEIGHTS, sums_of
+from vaswani.folders.model_folder import SUMS, WEIGHTS, sums_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"

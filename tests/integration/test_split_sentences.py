@@ -10,8 +10,8 @@ import pytest
 
 from tests.packed import pack
 from vaswani.decoding.translator import Hypothesis, InputSentence, Translation, Translator
+from vaswani.folders.model_folder import SUMS, ModelFolder
 from vaswani.folders.recipe import TextRecipe
-from vaswani.model_folder.folder import SUMS, read_folder
 
 #: 6, 10 and 15 words, and 11 in one sentence
 TWO, THREE = "The dog sees.  A cat.", "The dog sees. A cat sees.\tThe house is big."
@@ -136,9 +136,9 @@ def test_a_line_with_one_sentence_beyond_the_limit_stays_empty(translated: Any) 
 def test_a_packed_run_says_how_long_its_training_lines_are(own_run: Path, cli: Any) -> None:
     """Of digits: 3 to 8 on a line; without its training text, a model does not say it."""
     assert cli("pack", "small", "--out", "first").code == 0
-    folder = read_folder(Path("first"))
-    assert folder.usual_length == 8 and folder.config["source_lengths"]["50"] in (5, 6)
+    folder = ModelFolder.read(Path("first"))
+    assert folder.usual_length == 8 and folder.source_lengths["50"] in (5, 6)
     for path in Path("data/digits/data-bin").glob("train.*"):
         path.unlink()
     assert cli("pack", "small", "--out", "second").code == 0
-    assert read_folder(Path("second")).usual_length is None
+    assert ModelFolder.read(Path("second")).usual_length is None

@@ -9,6 +9,7 @@ import torch
 
 from tests.plain.demo_folder import DEMO, sign
 from vaswani_transformer import Transformer, Vocabulary, beam_search
+from vaswani_transformer.io.packed import read_packed, write_weights
 
 pytest.importorskip("safetensors")
 
@@ -103,3 +104,34 @@ def test_a_variant_is_loaded_by_its_class_alone(copied: Path) -> None:
     with pytest.raises(ValueError, match="'my_variant', a variant"):
         Transformer.from_pretrained(copied)
     assert type(Variant.from_pretrained(copied)) is Variant
+
+
+class Widened(torch.nn.Module):
+    """A feed-forward network whose parameters have names of its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.widen = torch.nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.widen(x)
+
+
+class OtherParts(Transformer):
+    """A variant whose layers lack the paper's feed-forward network."""
+
+    def build_feed_forward(self, d_ff: int) -> Any:
+        return Widened(self.d_model)
+
+
+def test_a_variants_layers_may_have_other_parts(copied: Path) -> None:
+    """They were refused: the paper's last layer was looked for in their file."""
+    table = json.loads((copied / "config.json").read_text())
+    table["variant"] = {"arch": "other_parts", "options": {}}
+    (copied / "config.json").write_text(json.dumps(table))
+    packed = read_packed(DEMO)
+    model = OtherParts(packed.config, len(packed.source), len(packed.target))
+    write_weights(copied / "model.safetensors", model.state_dict(), packed.config)
+    sign(copied)
+    loaded = OtherParts.from_pretrained(copied)
+    torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)

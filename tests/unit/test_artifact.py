@@ -20,7 +20,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
 from vaswani.data.prepared_text import outputs_of
 from vaswani.decoding.translations import translations_of
-from vaswani.model_folder.folder import PACKED, write_folder
+from vaswani.folders.model_folder import PACKED, write_folder
 
 # ---- a stop before the n-th operation on the disk ---------------------------------------------
 

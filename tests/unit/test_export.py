@@ -17,7 +17,8 @@ from vaswani.export.card import export_card, licence_of
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
 from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent
 from vaswani.export.text import proof_text
-from vaswani.model_folder.folder import EXPORTED, read_export, read_folder, write_folder
+from vaswani.folders.exported_model import EXPORTED, ExportedModel
+from vaswani.folders.model_folder import ModelFolder, write_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +69,7 @@ def test_what_exceeds_its_tolerance_fails(comparison, passes):
 def test_given_translations_have_their_probabilities(tmp_path):
     """In a batch padded on both sides: those of each sentence alone, in its place."""
     packed.pack(tmp_path / "model")
-    translator = Translator(read_folder(tmp_path / "model"), device="cpu")
+    translator = Translator(ModelFolder.read(tmp_path / "model"), device="cpu")
     lines, targets = ["the house is big .", "a dog", "the cat"], [["a"], [], ["the", "cat", "is"]]
     words, model = translator.engine.target, translator.engine.model
     found = log_probabilities(translator, lines, targets)
@@ -120,7 +121,7 @@ def folder(tmp_path):
     ],
 )
 def test_an_export_that_is_damaged_or_anothers_is_refused(damage, named, folder):
-    assert read_export(folder).langs == ("en", "de")
+    assert ExportedModel.read(folder).langs == ("en", "de")
     damage(folder)
     with pytest.raises((UserError, OSError), match=named):
         Translator.from_pretrained(folder)
@@ -164,7 +165,7 @@ def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):
 
     def found(lines=0):
         path = run / "runs" / "mine" / "model"
-        return proof_text(path, read_folder(path), None, None, lines)
+        return proof_text(path, ModelFolder.read(path), None, None, lines)
 
     assert found().source == ["the test", "", "a house", "the end"]
     assert found(lines=3).reference == ["das eine", "", "ein Haus"]
@@ -195,7 +196,7 @@ def test_an_export_that_could_not_be_proved_is_refused(arguments, named, run, ca
 
 
 def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
-    model = read_folder(run / "runs" / "mine" / "model")
+    model = ModelFolder.read(run / "runs" / "mine" / "model")
     text = {**TABLE["text"], "tokeniser": "moses", "bpe": "subword_nmt"}
     generation = {"beam": 4, "lenpen": 0.6, "length_penalty": "fairseq"}
     table = {**TABLE, "target": "fairseq", "text": text, "generation": generation}
@@ -239,17 +240,17 @@ def test_an_exports_card_has_the_licence_and_the_text_of_the_models_card(target,
     """Attribution and limits too; no link to a file that is not beside the export."""
     folder = run / "runs" / "mine" / "model"
     (folder / "README.md").write_text(EDITED_CARD, encoding="utf-8")
-    card = export_card({**SEARCHED, "target": target}, read_folder(folder), Path("out"), [])
+    card = export_card({**SEARCHED, "target": target}, ModelFolder.read(folder), Path("out"), [])
     head, about = card.split("\n---\n")[0], card.split("## About the model\n")[1]
     assert "license: cc-by-4.0" in head.splitlines()
     assert "short** sentences (record, [the paper](https://arxiv.org/abs/1706.03762))" in about
     assert "### Scores" in about and "\n# not a heading" in about
     assert "vaswani translate here" not in card and "# mine: en → de\n\nIt" not in card
-    assert licence_of(read_folder(folder)) == "cc-by-4.0"
+    assert licence_of(ModelFolder.read(folder)) == "cc-by-4.0"
 
 
 def test_an_exports_card_asks_for_a_licence_where_the_models_card_has_none(run):
-    model = read_folder(run / "runs" / "mine" / "model")
+    model = ModelFolder.read(run / "runs" / "mine" / "model")
     (model.path / "README.md").unlink()
     card = export_card(SEARCHED, model, Path("out"), [])
     assert "add `license: …`" in card and licence_of(model) is None

@@ -15,7 +15,8 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.model_folder.folder import EXPORTED, read_folder, read_model, sibling
+from vaswani.folders.exported_model import EXPORTED, read_model
+from vaswani.folders.model_folder import ModelFolder, sibling
 from vaswani.model_folder.packed_model import kept_options
 from vaswani.training.run_record import HOW_IT_COMPUTES
 from vaswani_transformer import Transformer
@@ -95,7 +96,7 @@ def test_a_checkpoint_or_run_is_no_model_folder_but_its_own_is_named(tmp_path, m
         "fresh": "runs/fresh/model",
     }.items():
         with pytest.raises(UserError, match=remedy):
-            read_folder(Path(name))
+            ModelFolder.read(Path(name))
 
 
 def test_what_is_beside_a_folder_is_named_after_it_wherever_one_is(tmp_path, monkeypatch):
@@ -113,7 +114,7 @@ def test_what_is_beside_a_folder_is_named_after_it_wherever_one_is(tmp_path, mon
 )
 def test_parameters_come_back(options, stored_once, tmp_path):
     model = packed.pack(tmp_path / "model", **options)
-    state = read_folder(tmp_path / "model").parameters()
+    state = ModelFolder.read(tmp_path / "model").parameters()
     torch.testing.assert_close(state, model.state_dict(), rtol=0, atol=0)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert len(stored) == len(state) - stored_once
@@ -167,7 +168,7 @@ def test_a_value_of_another_type_is_refused_or_harmless(section, folder):
             (folder / "config.json").write_text(original, encoding="utf-8")
             exported.change(folder, section, **{key: value})
             try:
-                read_folder(folder).search_options.check()
+                ModelFolder.read(folder).search_options.check()
             except (OSError, UserError) as error:
                 assert "\n" not in str(error), (key, value)
 
@@ -176,7 +177,8 @@ def test_a_value_of_another_type_is_refused_or_harmless(section, folder):
 def test_a_wrong_value_in_an_export_is_refused(section, tmp_path):
     """In vaswani.json; CTranslate2 is not needed to see it."""
     table = {
-        **EXPORTED.header,
+        "format": EXPORTED.format,
+        "format_version": EXPORTED.version,
         "target": "ctranslate2",
         "text": {"source_lang": "en", "target_lang": "de", "bpe": None},
         "generation": {"beam": 2},
@@ -202,4 +204,4 @@ def test_cut_weights_are_refused(folder):
         with pytest.raises(UserError, match=r"model\.safetensors"):
             Translator.from_pretrained(folder)
         with pytest.raises(UserError, match=r"model\.safetensors"):
-            read_folder(folder).parameters()
+            ModelFolder.read(folder).parameters()

@@ -25,8 +25,8 @@ from vaswani.data.tokenisation import unescape
 from vaswani.decoding.engine import Dictionary
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.decoding.translator import InputSentence, Translator, words_of
+from vaswani.folders.model_folder import ModelFolder, is_model_folder
 from vaswani.folders.recipe import SENTENCEPIECE
-from vaswani.model_folder.folder import CONFIG, read_folder
 
 START, END = "(start)", "(end)"
 
@@ -107,7 +107,7 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
         UserError: there is no such model, or something that packing needs is missing.
     """
     if not is_run_or_checkpoint(name):
-        yield Translator(read_folder(Path(name)), user_dir=user_dir)
+        yield Translator(ModelFolder.read(Path(name)), user_dir=user_dir)
         return
 
     # only for a run: these import fairseq, which a packed model does without
@@ -119,7 +119,7 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
         write_model(packed, collect_model(checkpoint, run, DataOptions()))
-        yield Translator(read_folder(packed), user_dir=user_dir or user_dir_of(run))
+        yield Translator(ModelFolder.read(packed), user_dir=user_dir or user_dir_of(run))
 
 
 def is_run_or_checkpoint(name: str) -> bool:
@@ -128,7 +128,7 @@ def is_run_or_checkpoint(name: str) -> bool:
     if path.is_file() or (path.suffix == ".pt" and not path.is_dir()):
         return True
     folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
-    return is_run(folder) and not (folder / CONFIG).is_file()
+    return is_run(folder) and not is_model_folder(folder)
 
 
 def attend(translator: Translator, source: str, target: str | None, most: int) -> Attention:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import Checked, argument, option
-from vaswani.model_folder.folder import CARD, EXPORTED, TARGETS, read_folder, sibling, write_folder
+from vaswani.folders.exported_model import EXPORTED, TARGETS
+from vaswani.folders.model_folder import CARD, ModelFolder, sibling, write_folder
 
 #: CTranslate2's names of the types that parameters may be stored in
 QUANTIZATIONS = ("int8", "float16", "bfloat16")
@@ -60,7 +61,7 @@ def run(options: Options) -> int:
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     target = exporting.Target(options.to, options.quantization, options.user_dir)
     path = exporting.model_folder(options.model)
-    folder = read_folder(path)
+    folder = ModelFolder.read(path)
     exporting.refuse_inexpressible(folder, target)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)

@@ -44,8 +44,10 @@ def run(options: Options) -> int:
     if not options.out and not is_run(folder):
         raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
     out = Path(options.out) if options.out else folder / "model"
-    packable = collect_model(checkpoint, folder, options)
-    if write_model(out, stored_as_halves(packable) if options.half else packable):
+    contents = collect_model(checkpoint, folder, options)
+    if options.half:
+        contents = stored_as_halves(contents, checkpoint)
+    if write_model(out, contents):
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:
         print(f"{out}: {checkpoint} is already packed", file=sys.stderr)

@@ -30,9 +30,10 @@ from vaswani.decoding.engine import Progress
 from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
+from vaswani.folders.exported_model import ExportedModel, read_model
+from vaswani.folders.model_folder import ModelFolder, TextModel
 from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import TranslationOptions, as_arguments, cli_overrides
-from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 
 #: the length of a long line in subwords, where a model does not say that of its training text
 USUAL_LENGTH = 40
@@ -124,7 +125,7 @@ def translate(
             write(translator.rows(lines, first, tally, shown.update))
 
 
-def splits_lines(folder: ModelFolder, options: Options, search: TranslationOptions) -> bool:
+def splits_lines(folder: TextModel, options: Options, search: TranslationOptions) -> bool:
     """Whether lines may be split into sentences.
 
     Raises:
@@ -168,7 +169,9 @@ class LineTranslator:
         UserError: options that exclude each other.
     """
 
-    def __init__(self, folder: ModelFolder, options: Options, search: TranslationOptions) -> None:
+    def __init__(
+        self, folder: ModelFolder | ExportedModel, options: Options, search: TranslationOptions
+    ) -> None:
         self.folder = folder
         self.options = options
         self.search_options = search
@@ -186,7 +189,7 @@ class LineTranslator:
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
-        if not is_export(self.folder):  # an export needs no torch
+        if isinstance(self.folder, ModelFolder):  # an export needs no torch
             from vaswani_transformer.fast.malloc import keep_freed_memory
 
             keep_freed_memory()

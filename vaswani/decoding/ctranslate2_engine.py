@@ -21,8 +21,8 @@ from vaswani.decoding.engine import (
     ignore,
     most_tokens,
 )
+from vaswani.folders.exported_model import ExportedModel
 from vaswani.folders.search_options import EXPORT_CPU_BATCH, GPU_BATCH, TranslationOptions
-from vaswani.model_folder.folder import ModelFolder
 from vaswani_transformer.vocabulary import SPECIAL, Vocabulary
 
 
@@ -30,19 +30,18 @@ class CTranslate2Engine(Engine):
     """A model in CTranslate2. ``workers`` threads translate a batch each.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.folder.read_export`
+        folder: read by :meth:`vaswani.folders.exported_model.ExportedModel.read`
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one
         workers: threads on a CPU (default: one per core)
     """
 
     def __init__(
-        self, folder: ModelFolder, device: str | None = None, workers: int | None = None
+        self, folder: ExportedModel, device: str | None = None, workers: int | None = None
     ) -> None:
         self.lock = contextlib.nullcontext()  # its threads may serve several callers
-        limits = folder.config["limits"]
         self.source, self.target = vocabularies(folder)
-        self.longest_source = limits["source"]
-        self.longest_target = limits["target"]
+        self.longest_source = folder.limits.source
+        self.longest_target = folder.limits.target
         self.model = load(folder, device, threads(workers))
         self.on_cpu = self.model.device == "cpu"
         self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
@@ -125,7 +124,7 @@ def threads(requested: int | None) -> int:
     return int(setting) if setting.isdigit() and int(setting) else cores()
 
 
-def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
+def load(folder: ExportedModel, device: str | None, workers: int) -> Any:
     """CTranslate2's translator."""
     import ctranslate2
 
@@ -148,7 +147,7 @@ def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
     )
 
 
-def vocabularies(folder: ModelFolder) -> list[Vocabulary]:
+def vocabularies(folder: ExportedModel) -> list[Vocabulary]:
     """The vocabularies of source and target."""
     per_side = []
     for side in ("source", "target"):

@@ -11,12 +11,11 @@ from torch.nn.utils.rnn import pad_sequence
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
+from vaswani.folders.model_folder import ModelFolder, errors_for_users
 from vaswani.folders.search_options import TranslationOptions
-from vaswani.model_folder.folder import ModelFolder
 from vaswani_transformer.encoder import Memory
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
-from vaswani_transformer.io.packed import read_checked
 from vaswani_transformer.precision import PRECISIONS, autocast
 from vaswani_transformer.search import search
 from vaswani_transformer.transformer import Transformer
@@ -48,7 +47,6 @@ class TorchEngine(ProcessEngine):
     ) -> None:
         if precision not in PRECISIONS:
             raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
-        architecture = folder.config["architecture"]
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(device)
         model, self.source, self.target = network_of(folder, user_dir)
@@ -59,8 +57,8 @@ class TorchEngine(ProcessEngine):
         pack_weights(model)
         super().__init__(model, str(folder.path))
         self.precision = precision
-        self.longest_source = architecture["max_source_positions"]
-        self.longest_target = architecture["max_target_positions"]
+        self.longest_source = folder.config.max_source_positions
+        self.longest_target = folder.config.max_target_positions
 
     def logits(self, batch: Batch, previous: Tensor) -> Tensor:
         """As ``ProcessEngine.logits``."""
@@ -130,10 +128,10 @@ def network_of(
     Raises:
         UserError: the folder is of another version, or is a variant that ``user_dir`` lacks.
     """
-    variant = folder.config.get("variant")
+    variant = folder.table.variant
     if variant and not user_dir:
         raise UserError(
-            f"{folder.path} is a '{variant['arch']}', a variant of the paper's model: give "
+            f"{folder.path} is a '{variant.arch}', a variant of the paper's model: give "
             "--user-dir DIR, the folder that defines it"
         )
     if variant:  # only now: these import fairseq
@@ -141,13 +139,11 @@ def network_of(
         from vaswani.model_folder.packed_model import build_variant
 
         load_user_dir(user_dir)
-        words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]
-        return build_variant(folder), words[0], words[1]
-    try:
-        packed = read_checked(folder.path, folder.config, folder.langs)
-        return Transformer.from_packed(packed), packed.source, packed.target
-    except ValueError as error:
-        raise UserError(str(error)) from None
+        model = build_variant(folder)
+    else:
+        with errors_for_users():
+            model = Transformer.from_packed(folder.packed)
+    return model, folder.packed.source, folder.packed.target
 
 
 def attended_subwords(

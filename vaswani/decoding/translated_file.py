@@ -22,7 +22,7 @@ from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import Table, atomic_write, locked, move, read_json, sha256_of, sync
 from vaswani.data import text
 from vaswani.decoding.translator import Translation
-from vaswani.model_folder.folder import CARD, ModelFolder
+from vaswani.folders.model_folder import TextModel
 
 #: how many unknown words to list
 SHOWN = 20
@@ -143,9 +143,9 @@ class Tally:
             )
 
 
-def key_of_output(folder: ModelFolder, options: object) -> str:
+def key_of_output(folder: TextModel, options: object) -> str:
     """A hash of the model and the options; the text has a separate one."""
-    return key_of([{n: h for n, h in folder.sums.items() if n != CARD}, options])
+    return key_of([folder.sums_without_card, options])
 
 
 class TranslatedFile:

@@ -17,9 +17,10 @@ from vaswani.common.errors import UserError
 from vaswani.data.bpe import MARK
 from vaswani.data.tokenisation import SourceText, TargetText
 from vaswani.decoding.engine import Batch, Engine, Progress, TokenHypothesis, ignore
+from vaswani.folders.exported_model import ExportedModel, read_model
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import TranslationOptions
-from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Translator:
     faster than one sentence per call.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.folder.read_model`
+        folder: read by :func:`vaswani.folders.exported_model.read_model`
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
         engine: what searches, instead of the folder's model
@@ -116,7 +117,7 @@ class Translator:
 
     def __init__(
         self,
-        folder: ModelFolder,
+        folder: ModelFolder | ExportedModel,
         precision: str = "fp32",
         device: str | None = None,
         engine: Engine | None = None,
@@ -277,7 +278,7 @@ class Translator:
 
 
 def engine_for(
-    folder: ModelFolder,
+    folder: ModelFolder | ExportedModel,
     precision: str = "fp32",
     device: str | None = None,
     workers: int | None = None,
@@ -297,7 +298,7 @@ def engine_for(
     Raises:
         UserError: no such precision, or a file of another version.
     """
-    if is_export(folder):
+    if isinstance(folder, ExportedModel):
         from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 
         if precision != "fp32":

@@ -7,8 +7,8 @@ from vaswani.common.files import Table
 from vaswani.common.markdown import as_section, front_matter, without_dead_links
 from vaswani.common.templates import render
 from vaswani.export.to_huggingface import END, PAD, UNKNOWN
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import SUBWORD_MODELS, TextRecipe, read_section
-from vaswani.model_folder.folder import CARD, ModelFolder
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
@@ -32,12 +32,12 @@ def export_card(
         proof: the lines of the comparison; none if there was none
         user_dir: defines the model, if it is a variant of the paper's
     """
-    own_card = card_of(packed)
+    own_card = packed.card
     values = {**table, "proof": proof}  # not the table's, which has more digits
     recipe = read_section(TextRecipe, table["text"], "text")
     values["text"] = asdict(recipe)  # complete, where an earlier version packed it
     values["languages"] = [*map(recipe.language, recipe.langs)]
-    values.update(user_dir=user_dir, variant=packed.config.get("variant"))
+    values.update(user_dir=user_dir, variant=packed.table.variant)
     values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
     values.update(licence_lines=licence_lines(own_card), about=about_the_model(own_card))
     if table["target"] == "huggingface":
@@ -53,12 +53,6 @@ def export_card(
     return render(TEMPLATE, search_flags=" ".join(flags), **values)
 
 
-def card_of(packed: ModelFolder) -> str:
-    """Return the card of a packed model, which may have been edited or removed."""
-    path = packed.path / CARD
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
 def licence_lines(card: str) -> list[str]:
     """Return the first lines of a card that name a licence."""
     return [line for line in front_matter(card) if line.startswith(LICENCE_KEYS)]
@@ -66,7 +60,7 @@ def licence_lines(card: str) -> list[str]:
 
 def licence_of(packed: ModelFolder) -> str | None:
     """Return the licence that a packed model's card names, such as ``cc-by-4.0``; None if none."""
-    for line in licence_lines(card_of(packed)):
+    for line in licence_lines(packed.card):
         key, _, value = line.partition(":")
         if key == "license":
             return value.strip().strip("'\"")

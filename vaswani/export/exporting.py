@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json, sha256_of, write_json
+from vaswani.common.files import Table, sha256_of, write_json
 from vaswani.common.find import is_run, run_folders
 from vaswani.configuration.plugin import load_plugin
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
@@ -19,7 +19,8 @@ from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
-from vaswani.model_folder.folder import CARD, CONFIG, EXPORT, EXPORTED, ModelFolder
+from vaswani.folders.exported_model import EXPORTED, ExportedModel
+from vaswani.folders.model_folder import CARD, EXPORT, ModelFolder, is_model_folder, read_origin
 from vaswani.training.checkpoints import best_of_run
 from vaswani_transformer.vocabulary import Vocabulary
 
@@ -32,7 +33,7 @@ NOT_COMPARED = (
 class Target:
     """What a packed model is exported to."""
 
-    #: one of ``vaswani.model_folder.folder.TARGETS``
+    #: one of ``vaswani.folders.exported_model.TARGETS``
     name: str
     #: one of CTranslate2's; None: float32
     quantization: str | None
@@ -42,10 +43,10 @@ class Target:
 
 def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
     """Raises UserError for a model that the target cannot express."""
-    variant = folder.config.get("variant")
+    variant = folder.table.variant
     if variant and target.name != "fairseq":
         raise UserError(
-            f"{folder.path} is a '{variant['arch']}', a variant of the paper's model, "
+            f"{folder.path} is a '{variant.arch}', a variant of the paper's model, "
             f"which {target.name} lacks: export it with --to fairseq --user-dir DIR"
         )
     if not variant:
@@ -74,7 +75,7 @@ def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
 def model_folder(name: str) -> Path:
     """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
     for folder in run_folders(name):
-        if is_run(folder) and (folder / "model" / CONFIG).is_file():
+        if is_run(folder) and is_model_folder(folder / "model"):
             refuse_unless_best(folder)
             return folder / "model"
     return Path(name)
@@ -89,7 +90,7 @@ def refuse_unless_best(run: Path) -> None:
         best = best_of_run(run)
     except (CheckpointError, UserError):
         return
-    origin = read_json(run / "model" / CONFIG).get("origin", {})
+    origin = read_origin(run / "model")
     if origin.get("sha256") != sha256_of(best):
         raise UserError(
             f"{run / 'model'} was packed from {origin.get('checkpoint')}, not from {best}: run "
@@ -126,21 +127,21 @@ def prove_and_fill(
 
 def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
     """vaswani.json, except for the proof."""
-    architecture = folder.config["architecture"]
     return {
-        **EXPORTED.header,
+        "format": EXPORTED.format,
+        "format_version": EXPORTED.version,
         "target": target.name,
         "quantization": target.quantization,
-        "text": folder.config["text"],
-        "source_lengths": folder.config.get("source_lengths", {}),
-        "generation": proof.generation(folder.config["generation"]),
+        "text": folder.table.text,
+        "source_lengths": dict(folder.source_lengths),
+        "generation": proof.generation(folder.generation),
         "limits": {
-            "source": architecture["max_source_positions"],
-            "target": architecture["max_target_positions"],
+            "source": folder.config.max_source_positions,
+            "target": folder.config.max_target_positions,
         },
-        "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+        "origin": {**folder.table.origin, "packed_config_sha256": folder.table_sha256},
         "license": licence_of(folder),
-        "scores": folder.config.get("scores", {}),
+        "scores": folder.table.scores,
     }
 
 
@@ -152,9 +153,9 @@ def convert(folder: ModelFolder, target: Target, table: Table, part: Path) -> Tr
     if target.name == "ctranslate2":
         to_ctranslate2.write_model(folder, folder.parameters(), part, target.quantization)
         sums = {path.name: "" for path in part.iterdir()}
-        exported = ModelFolder(part, table, sums, folder.recipe)
+        exported = ExportedModel.from_json(part, table, sums)
         return Translator(exported, engine=CTranslate2Engine(exported, device="cpu", workers=1))
-    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
+    folder = replace(folder, generation=table["generation"])
     if target.name == "fairseq":
         to_fairseq.write_checkpoint(folder, folder.parameters(), part)
         for lang in folder.langs:

@@ -12,7 +12,7 @@ fairseq's rule, with which both are compared as above. By how much BLEU differs 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -150,7 +150,7 @@ class Proof:
             )
         return self.packed_outputs[options]
 
-    def generation(self, packed: Table) -> Table:
+    def generation(self, packed: Mapping[str, Any]) -> dict[str, Any]:
         """The section of the export that says how to decode."""
         return {
             **packed,

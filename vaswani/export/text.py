@@ -8,7 +8,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.folders.model_folder import ModelFolder
 
 
 @dataclass(frozen=True)

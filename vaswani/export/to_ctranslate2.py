@@ -13,19 +13,18 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.folders.model_folder import ModelFolder
+from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.embedding import sinusoids
 
 if TYPE_CHECKING:  # only for this target
     from ctranslate2.specs.transformer_spec import TransformerSpec
 
 
-def head_widths(architecture: Table, side: str) -> tuple[int, int, int]:
+def head_widths(config: TransformerConfig, side: str) -> tuple[int, int, int]:
     """d_k and d_v of a side's heads, and d_model/h, their default."""
-    usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
-    d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
-    return d_k, d_v, usual
+    usual = getattr(config, f"{side}_embed_dim") // getattr(config, f"{side}_attention_heads")
+    return config.head_key_dim or usual, config.head_value_dim or usual, usual
 
 
 def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
@@ -36,7 +35,7 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
         target: one of ``TARGETS``
     """
     for side in ("encoder", "decoder"):
-        d_k, d_v, usual = head_widths(folder.config["architecture"], side)
+        d_k, d_v, usual = head_widths(folder.config, side)
         allowed = {d_k} if target == "ctranslate2" else {usual}  # elsewhere it is d_model/h
         if {d_k, d_v} != allowed:
             raise UserError(
@@ -45,20 +44,22 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
             )
 
 
-def position_table(parameters: Mapping[str, Tensor], architecture: Table, side: str) -> Tensor:
+def position_table(
+    parameters: Mapping[str, Tensor], config: TransformerConfig, side: str
+) -> Tensor:
     """A side's positions as a table, float32 [max_positions, d_model].
 
     Args:
         parameters: the state dict
-        architecture: the section of config.json
+        config: the model's sizes
         side: ``encoder`` or ``decoder``
     """
     learned = parameters.get(f"{side}.embedding.positions.weight")
     if learned is not None:
         return learned.float()
-    rows = architecture["max_source_positions" if side == "encoder" else "max_target_positions"]
-    layout = architecture["sinusoid_layout"]
-    return sinusoids(rows, architecture[f"{side}_embed_dim"], layout).float()
+    is_source = side == "encoder"
+    rows = config.max_source_positions if is_source else config.max_target_positions
+    return sinusoids(rows, getattr(config, f"{side}_embed_dim"), config.sinusoid_layout).float()
 
 
 def write_model(
@@ -72,19 +73,19 @@ def write_model(
         out: an empty folder
         quantization: ``int8``, ``float16`` or ``bfloat16``; None: float32
     """
-    spec = spec_of(folder.config["architecture"], parameters)
+    spec = spec_of(folder.config, parameters)
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.config.decoder_start_token = spec.config.eos_token  # as fairseq begins
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = folder.config["architecture"]["layer_norm_eps"]
+    spec.config.layer_norm_epsilon = folder.config.layer_norm_eps
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(out))
 
 
-def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "TransformerSpec":
+def spec_of(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> "TransformerSpec":
     """The filled specification, except for the vocabularies and the configuration."""
     from ctranslate2.specs import common_spec
     from ctranslate2.specs import transformer_spec as specs
@@ -94,31 +95,31 @@ def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "Transform
         "gelu": common_spec.Activation.GELU,
         "swish": common_spec.Activation.SWISH,
     }
-    activation = activations[architecture.get("activation_fn", "relu")]
-    norms_first = {side: norms_come_first(architecture, side) for side in ("encoder", "decoder")}
-    widths = {side: head_widths(architecture, side) for side in ("encoder", "decoder")}
+    activation = activations[config.activation_fn]
+    norms_first = {side: norms_come_first(config, side) for side in ("encoder", "decoder")}
+    widths = {side: head_widths(config, side) for side in ("encoder", "decoder")}
     #: of a side's heads, where it is not d_model/h
     head_dim = {side: d_k if d_k != usual else None for side, (d_k, _, usual) in widths.items()}
     encoder = specs.TransformerEncoderSpec(
-        architecture["encoder_layers"],
-        architecture["encoder_attention_heads"],
+        config.encoder_layers,
+        config.encoder_attention_heads,
         pre_norm=norms_first["encoder"],
         activation=activation,
         head_dim=head_dim["encoder"],
     )
     # alignments are the mean over all heads of the last layer, as in fairseq and here
     decoder = specs.TransformerDecoderSpec(
-        architecture["decoder_layers"],
-        architecture["decoder_attention_heads"],
+        config.decoder_layers,
+        config.decoder_attention_heads,
         pre_norm=norms_first["decoder"],
         activation=activation,
-        alignment_heads=architecture["decoder_attention_heads"],
+        alignment_heads=config.decoder_attention_heads,
         head_dim=head_dim["decoder"],
     )
     for side, spec in (("encoder", encoder), ("decoder", decoder)):
         tokens = spec.embeddings[0] if side == "encoder" else spec.embeddings
         tokens.weight = array(parameters[f"{side}.embedding.tokens.weight"])
-        spec.position_encodings.encodings = array(position_table(parameters, architecture, side))
+        spec.position_encodings.encodings = array(position_table(parameters, config, side))
         for number, layer in enumerate(spec.layer):
             fill_layer(layer, parameters, f"{side}.layers.{number}")
         if norms_first[side]:
@@ -128,9 +129,9 @@ def spec_of(architecture: Table, parameters: Mapping[str, Tensor]) -> "Transform
     return specs.TransformerSpec(encoder, decoder)
 
 
-def norms_come_first(architecture: Table, side: str) -> bool:
-    """Return whether a side's norms are before its sub-layers; folders made earlier do not say."""
-    return bool(architecture.get(f"{side}_normalize_before", False))
+def norms_come_first(config: TransformerConfig, side: str) -> bool:
+    """Return whether a side's norms are before its sub-layers."""
+    return bool(getattr(config, f"{side}_normalize_before"))
 
 
 def fill_layer(layer: Any, parameters: Mapping[str, Tensor], prefix: str) -> None:

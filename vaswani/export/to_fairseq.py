@@ -25,10 +25,12 @@ from vaswani.common.files import Table
 from vaswani.data.bpe import MARK
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import BPE
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.folder import CONFIG, ModelFolder, not_stored
-from vaswani.model_folder.packed_model import model_config
+from vaswani.model_folder.packed_model import plugin_config
+from vaswani_transformer.config import TransformerConfig as OurConfig
+from vaswani_transformer.io.packed import shared_matrices
 
 CHECKPOINT = "model.pt"
 
@@ -41,7 +43,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
         parameters: its state dict
         out: a folder
     """
-    is_variant = "variant" in folder.config
+    is_variant = folder.table.variant is not None
     state = {
         "args": None,
         "cfg": configuration(folder),
@@ -51,7 +53,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
                 "criterion_name": "LabelSmoothedCrossEntropyCriterion",
                 "optimizer_name": "FairseqAdam",
                 "lr_scheduler_state": {},
-                "num_updates": folder.config["origin"].get("updates", 0),
+                "num_updates": folder.table.origin.get("updates", 0),
             }
         ],
         "task_state": {},
@@ -63,23 +65,25 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
 
 def configuration(folder: ModelFolder) -> Table:
     """The sections of fairseq's configuration, as plain values."""
-    architecture = folder.config["architecture"]
+    config = folder.config
     sections: Table = {}
     for name, section in vars(FairseqConfig()).items():
         is_dataclass = hasattr(section, "__dataclass_fields__")
         sections[name] = plain(OmegaConf.structured(section)) if is_dataclass else None
     task = plain(OmegaConf.structured(TranslationConfig()))
-    limits = {name: architecture[name] for name in ("max_source_positions", "max_target_positions")}
+    limits = {
+        name: getattr(config, name) for name in ("max_source_positions", "max_target_positions")
+    }
     source, target = folder.langs
     task.update(limits, _name="translation", data="", source_lang=source, target_lang=target)
-    generation = {k: v for k, v in folder.config["generation"].items() if k != "length_penalty"}
+    generation = {k: v for k, v in folder.generation.items() if k != "length_penalty"}
     sections["generation"].update(generation)
     sections.update(text_options(folder))
-    model = model_options(architecture)
-    variant = folder.config.get("variant")
+    model = model_options(config)
+    variant = folder.table.variant
     if variant:  # registered with fairseq
-        config = model_config(architecture, str(folder.path / CONFIG), variant)
-        model = {**plain(OmegaConf.structured(config)), "_name": variant["arch"]}
+        registered = plugin_config(config, variant)
+        model = {**plain(OmegaConf.structured(registered)), "_name": variant.arch}
     return {**sections, "task": task, "model": model}
 
 
@@ -119,18 +123,19 @@ def plain(section: Any) -> Table:
     return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
-def model_options(architecture: Table) -> Table:
+def model_options(config: OurConfig) -> Table:
     """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
-    options = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
+    sizes = [f"{side}_{name}" for side in sides for name in names]
+    options = {name: getattr(config, name) for name in sizes}
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        options[name] = architecture[name]
+        options[name] = getattr(config, name)
     for side, limit in zip(sides, ("max_source_positions", "max_target_positions"), strict=True):
-        options[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
-        options[f"{side}_normalize_before"] = architecture.get(f"{side}_normalize_before", False)
-        options[limit] = architecture[limit]
-    shared = not_stored(architecture)
+        options[f"{side}_learned_pos"] = not has_fairseqs_positions(config, side)
+        options[f"{side}_normalize_before"] = getattr(config, f"{side}_normalize_before")
+        options[limit] = getattr(config, limit)
+    shared = shared_matrices(config)
     defaults = {f.name: f.default for f in fields(TransformerConfig)}
     plain_values = (type(None), bool, int, float, str)
     return {
@@ -138,9 +143,9 @@ def model_options(architecture: Table) -> Table:
         "_name": "transformer",
         "arch": "transformer",
         **options,
-        "decoder_input_dim": architecture["decoder_embed_dim"],
-        "decoder_output_dim": architecture["decoder_embed_dim"],
-        "activation_fn": architecture.get("activation_fn", "relu"),
+        "decoder_input_dim": config.decoder_embed_dim,
+        "decoder_output_dim": config.decoder_embed_dim,
+        "activation_fn": config.activation_fn,
         "share_all_embeddings": len(shared) == 2,
         "share_decoder_input_output_embed": len(shared) >= 1,
     }
@@ -148,12 +153,12 @@ def model_options(architecture: Table) -> Table:
 
 def refuse_inexpressible(folder: ModelFolder) -> None:
     """Raises UserError for what fairseq's transformer and its search fail to do."""
-    if folder.config["generation"].get("no_repeat_ngram_size"):
+    if folder.generation.get("no_repeat_ngram_size"):
         raise UserError(
             f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
             "ignores on a CPU: it cannot be exported (to ctranslate2 and huggingface it can)"
         )
-    if folder.config["architecture"].get("activation_fn") == "swish":
+    if folder.config.activation_fn == "swish":
         raise UserError(
             f"{folder.path} has the activation function swish, with which fairseq's own "
             "transformer fails (it calls a class in place of a function): it cannot be exported "
@@ -161,21 +166,21 @@ def refuse_inexpressible(folder: ModelFolder) -> None:
         )
 
 
-def has_fairseqs_positions(architecture: Table, side: str) -> bool:
+def has_fairseqs_positions(config: OurConfig, side: str) -> bool:
     """Whether a side of the model has fairseq's sinusoids."""
-    return architecture["sinusoid_layout"] == "fairseq" and not architecture[f"{side}_learned_pos"]
+    is_learned = getattr(config, f"{side}_learned_pos")
+    return config.sinusoid_layout == "fairseq" and not is_learned
 
 
 def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters by fairseq's names, float32."""
-    architecture = folder.config["architecture"]
     renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
     for side in ("encoder", "decoder"):
         renamed[f"{side}.version"] = torch.tensor([3.0])
-        if has_fairseqs_positions(architecture, side):
+        if has_fairseqs_positions(folder.config, side):
             renamed[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
         else:
-            table = position_table(parameters, architecture, side)
+            table = position_table(parameters, folder.config, side)
             # the first token is at the padding's number plus one
             renamed[f"{side}.embed_positions.weight"] = torch.cat(
                 [table.new_zeros(2, table.size(1)), table]

@@ -31,13 +31,17 @@ from vaswani.decoding.engine import (
     most_tokens,
 )
 from vaswani.export.to_ctranslate2 import vocabulary
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import CPU_BATCH, TranslationOptions
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
+from vaswani_transformer.config import TransformerConfig
+from vaswani_transformer.io.packed import shared_matrices
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")
+#: transformers' name of the file of parameters
+PARAMETERS = "model.safetensors"
 #: both embeddings and the output, if they are one matrix
 SHARED = "model.shared.weight"
 #: fairseq's, whose dictionaries begin with <s>, <pad>, </s>, <unk>
@@ -46,15 +50,15 @@ PAD, END, UNKNOWN = 1, 2, 3
 
 def refuse_inexpressible(folder: ModelFolder) -> None:
     """Raises UserError for norms and positions that Marian does not compute."""
-    architecture = folder.config["architecture"]
+    config = folder.config
     for side in ("encoder", "decoder"):
-        if architecture.get(f"{side}_normalize_before"):
+        if getattr(config, f"{side}_normalize_before"):
             raise UserError(
                 f"{folder.path} has norms before the sub-layers of its {side}, but transformers' "
                 "Marian has them after: it cannot be exported (to ctranslate2 and fairseq it can)"
             )
-    layout = architecture["sinusoid_layout"]
-    learned = any(architecture[f"{side}_learned_pos"] for side in ("encoder", "decoder"))
+    layout = config.sinusoid_layout
+    learned = config.encoder_learned_pos or config.decoder_learned_pos
     if learned or layout in ("t2t", "fairseq"):
         raise UserError(
             f"{folder.path} has {'learned positions' if learned else f'--sinusoid-layout {layout}'}"
@@ -75,8 +79,7 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) ->
         folder: the packed model
         parameters: its state dict
     """
-    architecture = folder.config["architecture"]
-    order = torch.tensor(marians_order(architecture["encoder_embed_dim"]))
+    order = torch.tensor(marians_order(folder.config.encoder_embed_dim))
     renamed = {}
     for name, value in to_fairseq(parameters).items():  # the names inside a layer are fairseq's
         module, _, kind = name.rpartition(".")
@@ -86,7 +89,7 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) ->
             value = value.index_select(1, order)
         renamed[f"model.{name}"] = value.float().contiguous()
     head = renamed.pop("model.decoder.output_projection.weight")
-    if not has_one_matrix(architecture):  # of the decoder's two, each is stored, even if one
+    if not has_one_matrix(folder.config):  # of the decoder's two, each is stored, even if one
         renamed["lm_head.weight"] = head
     else:
         del (
@@ -98,24 +101,24 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) ->
     return renamed
 
 
-def has_one_matrix(architecture: Table) -> bool:
+def has_one_matrix(config: TransformerConfig) -> bool:
     """Whether source, target and output share their matrix; Marian knows all or none."""
-    return len(not_stored(architecture)) == 2
+    return len(shared_matrices(config)) == 2
 
 
-def configuration(architecture: Table, types: tuple[int, int]) -> Table:
+def configuration(config: TransformerConfig, types: tuple[int, int]) -> Table:
     """Marian's config.json.
 
     Args:
-        architecture: the section of the packed model's
+        config: the packed model's sizes
         types: sizes of the source's and the target's dictionary
     """
     names = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     sizes = {}
     for side in ("encoder", "decoder"):
         for name, our_name in names.items():
-            sizes[f"{side}_{name}"] = architecture[f"{side}_{our_name}"]
-    tied = has_one_matrix(architecture)
+            sizes[f"{side}_{name}"] = getattr(config, f"{side}_{our_name}")
+    tied = has_one_matrix(config)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -124,14 +127,14 @@ def configuration(architecture: Table, types: tuple[int, int]) -> Table:
         "decoder_vocab_size": types[1],
         "share_encoder_decoder_embeddings": tied,
         "tie_word_embeddings": tied,
-        "d_model": architecture["encoder_embed_dim"],
+        "d_model": config.encoder_embed_dim,
         **sizes,
-        "activation_function": architecture.get("activation_fn", "relu"),
+        "activation_function": config.activation_fn,
         "scale_embedding": True,
-        "max_position_embeddings": max(longest(architecture)),
-        "dropout": architecture["dropout"],
-        "attention_dropout": architecture["attention_dropout"],
-        "activation_dropout": architecture["activation_dropout"],
+        "max_position_embeddings": max(longest(config)),
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
         **TOKENS,
         "forced_eos_token_id": None,  # Marian's default is 0, here <s>
         "dtype": "float32",
@@ -148,19 +151,19 @@ TOKENS = {
 }
 
 
-def longest(architecture: Table) -> tuple[int, int]:
+def longest(config: TransformerConfig) -> tuple[int, int]:
     """The most tokens that source and target may have."""
-    return architecture["max_source_positions"], architecture["max_target_positions"]
+    return config.max_source_positions, config.max_target_positions
 
 
-def generation_configuration(options: TranslationOptions, architecture: Table) -> Table:
+def generation_configuration(options: TranslationOptions, config: TransformerConfig) -> Table:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
 
     Args:
         options: of the export's search
-        architecture: the section of the packed model's config.json
+        config: the packed model's sizes
     """
     search: Table = {"num_beams": options.beam}
     if options.beam > 1:
@@ -176,7 +179,7 @@ def generation_configuration(options: TranslationOptions, architecture: Table) -
         "forced_eos_token_id": END,  # a translation that is cut has an end too
         "bad_words_ids": [[PAD]],  # its logit is 0, which others may be below
         **search,
-        "max_new_tokens": most_tokens(options, *longest(architecture)),
+        "max_new_tokens": most_tokens(options, *longest(config)),
     }
 
 
@@ -188,12 +191,11 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
         parameters: its state dict
         out: a folder
     """
-    architecture = folder.config["architecture"]
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
     stored = save(marians_parameters(folder, parameters), metadata={"format": "pt"})
-    (out / WEIGHTS).write_bytes(stored)
-    write_json(out / "config.json", configuration(architecture, (len(source), len(target))))
-    decoding = generation_configuration(folder.search_options, architecture)
+    (out / PARAMETERS).write_bytes(stored)
+    write_json(out / "config.json", configuration(folder.config, (len(source), len(target))))
+    decoding = generation_configuration(folder.search_options, folder.config)
     write_json(out / "generation_config.json", decoding)
     write_json(out / "vocab.json", {symbol: n for n, symbol in enumerate(source)})
     if target != source:
@@ -220,7 +222,7 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Tabl
         "separate_vocabs": two_vocabularies,
         "split_special_tokens": True,  # "</s>" in text is text
         "clean_up_tokenization_spaces": False,
-        "model_max_length": folder.config["architecture"]["max_source_positions"],
+        "model_max_length": folder.config.max_source_positions,
     }
 
 
@@ -260,7 +262,7 @@ class MarianEngine(Engine):
         self.source, self.target = (
             Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs
         )
-        self.longest_source, self.longest_target = longest(folder.config["architecture"])
+        self.longest_source, self.longest_target = longest(folder.config)
         self.model, loading = transformers.MarianMTModel.from_pretrained(
             out, output_loading_info=True, local_files_only=True
         )

@@ -13,12 +13,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import is_run
 from vaswani.configuration.plugin import load_plugin
-from vaswani.model_folder.folder import (
-    CONFIG,
-    WEIGHTS,
-    ModelFolder,
-    sibling,
-)
+from vaswani.folders.model_folder import ModelFolder, is_model_folder, sibling
 from vaswani.model_folder.packed_model import described
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
@@ -27,16 +22,16 @@ OF_MODEL = "model_folder_sha256"
 
 def is_model(path: Path) -> bool:
     """Whether a path is a model folder, complete or not, rather than a run."""
-    return (path / CONFIG).is_file() and not is_run(path)
+    return is_model_folder(path) and not is_run(path)
 
 
 def model_as_config(folder: ModelFolder) -> Table:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
-    origin = folder.config["origin"]
+    origin = folder.table.origin
     return {
         "task": {"source_lang": source, "target_lang": target},
-        "model": {"_name": "vaswani_transformer", **folder.config["architecture"]},
+        "model": {"_name": "vaswani_transformer", **folder.table.architecture},
         "criterion": {
             "_name": "vaswani_label_smoothed_cross_entropy",
             "label_smoothing": origin.get("label_smoothing", 0.1),
@@ -53,13 +48,13 @@ def checkpoint_of(folder: ModelFolder) -> Path:
         UserError: another file has its name, or the model does not say how long it was trained.
     """
     path = sibling(folder.path, ".pt")
-    if not folder.config["origin"].get("updates"):
+    if not folder.table.origin.get("updates"):
         raise UserError(
             f"{folder.path} does not say after how many updates it was packed, on which the "
             "learning rate for fine-tuning depends"
         )
     if path.exists():
-        if checkpoint_metadata(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
+        if checkpoint_metadata(path).get(OF_MODEL) != folder.weights_sha256:
             raise UserError(
                 f"{path} exists and is not {folder.path} as a checkpoint, which is to be written "
                 "there: move it away"
@@ -82,14 +77,14 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
         "task_state": {KEY: dictionary_hashes(task)},
         "optimizer_history": [
             {
-                "num_updates": folder.config["origin"]["updates"],
+                "num_updates": folder.table.origin["updates"],
                 "criterion_name": "VaswaniLabelSmoothedCrossEntropy",
                 "optimizer_name": "VaswaniAdam",
                 "lr_scheduler_state": {},
             }
         ],
         "extra_state": {},
-        OF_MODEL: folder.sums[WEIGHTS],
+        OF_MODEL: folder.weights_sha256,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     saving.write_checkpoint(state, str(path))

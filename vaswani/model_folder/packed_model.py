@@ -11,10 +11,9 @@ from transformer_plugin.config import VaswaniTransformerConfig, VaswaniTranslati
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.task import VaswaniTranslationTask
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
-from vaswani.model_folder.folder import CONFIG, WEIGHTS, ModelFolder, errors_for_users
+from vaswani.folders.model_folder import ModelFolder, errors_for_users
 from vaswani_transformer.config import TransformerConfig
-from vaswani_transformer.io.packed import check_shapes, read_config
+from vaswani_transformer.io.folder_table import Variant
 
 
 def kept_options() -> list[str]:
@@ -27,27 +26,29 @@ def kept_options() -> list[str]:
     return [name for name in names if name not in ("init", "share_all_embeddings")]
 
 
-def model_class(variant: Table | None) -> type[VaswaniTransformerModel]:
+def model_class(variant: Variant | None) -> type[VaswaniTransformerModel]:
     """The class of a model: ours, or the subclass that a user-dir registered as ``arch``.
 
     Raises:
         UserError: nothing of that name is registered.
     """
-    name = variant["arch"] if variant else "vaswani_transformer"
+    name = variant.arch if variant else "vaswani_transformer"
     if not is_plugin_model(name):
         raise UserError(f"the model is a '{name}', which the --user-dir given does not register")
     return MODEL_REGISTRY[name]
 
 
-def model_config(
-    architecture: Table, where: str, variant: Table | None = None
-) -> VaswaniTransformerConfig:
-    """A model's configuration from the section ``architecture``; ValueError if it is none."""
-    config = MODEL_DATACLASS_REGISTRY[variant["arch"] if variant else "vaswani_transformer"]()
-    section = vars(read_config(architecture, where))
-    for name, value in {**section, **(variant["options"] if variant else {})}.items():
-        setattr(config, name, value)
-    return config
+def plugin_config(config: TransformerConfig, variant: Variant | None) -> VaswaniTransformerConfig:
+    """The plugin's configuration of a model.
+
+    Args:
+        config: its sizes, with the options of a variant
+        variant: what it is, if it is a variant of the paper's
+    """
+    made = MODEL_DATACLASS_REGISTRY[variant.arch if variant else "vaswani_transformer"]()
+    for name, value in vars(config).items():
+        setattr(made, name, value)
+    return made
 
 
 def task_for(
@@ -72,10 +73,9 @@ def task_for(
 
 def described(folder: ModelFolder) -> tuple[VaswaniTransformerConfig, VaswaniTranslationTask]:
     """The model's configuration and task as config.json describes them."""
-    where = str(folder.path / CONFIG)
-    config = model_config(folder.config["architecture"], where, folder.config.get("variant"))
-    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    return config, task_for(words[0], words[1], folder.langs, config)
+    config = plugin_config(folder.config, folder.table.variant)
+    source, target = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
+    return config, task_for(source, target, folder.langs, config)
 
 
 def build_variant(folder: ModelFolder) -> nn.Module:
@@ -84,11 +84,11 @@ def build_variant(folder: ModelFolder) -> nn.Module:
     Raises:
         UserError: the user-dir does not register it.
     """
-    model_class(folder.config["variant"])
+    made_by = model_class(folder.table.variant)
     config, task = described(folder)
-    model = model_class(folder.config["variant"]).build_model(config, task)
+    model = made_by.build_model(config, task)
     parameters = folder.parameters()
     with errors_for_users():
-        check_shapes(folder.path / WEIGHTS, parameters, model.state_dict())
+        folder.packed.check_shapes(parameters, model.state_dict())
     model.load_state_dict(parameters)
     return model.eval()

@@ -1,8 +1,6 @@
 """Collects what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
-import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -13,55 +11,32 @@ from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, not
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from transformer_plugin.compat.scope import is_plugin_model
 from transformer_plugin.config import VaswaniTransformerConfig
-from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json, sha256_of, write_json
+from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.common.templates import render
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.plugin import load_user_dir, to_dict
 from vaswani.data.data_bin import load_dictionary, pairs_in
-from vaswani.folders.recipe import SUBWORD_MODELS
+from vaswani.folders.model_folder import Contents
 from vaswani.folders.search_options import BEAM_OPTIONS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.fairseq_model import model_from_fairseq
-from vaswani.model_folder.folder import (
-    CARD,
-    CONFIG,
-    PACKED,
-    SUMS,
-    WEIGHTS,
-    not_stored,
-    sums_of,
-    write_folder,
-    write_weights,
-)
 from vaswani.model_folder.packed_model import (
     kept_options,
     model_class,
-    model_config,
+    plugin_config,
     task_for,
 )
 from vaswani.model_folder.packed_scores import packed_scores
 from vaswani.model_folder.text_lengths import text_lengths
+from vaswani_transformer.io.folder_table import ModelTable, Variant
+from vaswani_transformer.io.packed import read_config
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
-@dataclass(frozen=True)
-class Packable:
-    """A model with all that it needs to translate text."""
-
-    checkpoint: Path
-    #: config.json
-    config: Table
-    parameters: dict[str, Tensor]
-    codes: Path | None
-    #: of source and target
-    dictionaries: tuple[Path, Path]
-
-
-def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Packable:
+def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents:
     """A checkpoint with its data.
 
     Args:
@@ -87,35 +62,38 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Packable
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from None
     generation = decoding(run, sections)
-    config = {
-        **PACKED.header,
-        "scores": packed_scores(run, checkpoint, generation),
-        **({"variant": variant} if variant else {}),
-        "architecture": architecture,
-        "text": asdict(text),
-        "source_lengths": text_lengths(data, langs),
-        "generation": generation,
-        "origin": origin(state, sections, checkpoint, data),
-    }
-    return Packable(checkpoint, config, parameters, codes, dictionaries)
+    table = ModelTable(
+        text=asdict(text),
+        generation=generation,
+        origin=origin(state, sections, checkpoint, data),
+        source_lengths=text_lengths(data, langs),
+        scores=packed_scores(run, checkpoint, generation),
+        architecture=architecture,
+        variant=variant,
+    )
+    return Contents(table, parameters, dictionaries, codes)
 
 
-def stored_as_halves(packable: Packable) -> Packable:
+def stored_as_halves(contents: Contents, checkpoint: Path) -> Contents:
     """The same model with its parameters rounded to float16: half the bytes on disk.
+
+    Args:
+        contents: what is packed
+        checkpoint: what it is from, for the message
 
     Raises:
         UserError: a parameter has a number too large for it.
     """
-    halves = {name: value.half() for name, value in packable.parameters.items()}
+    halves = {name: value.half() for name, value in contents.parameters.items()}
     too_large = not_finite(halves)
     if too_large:
         most = torch.finfo(torch.float16).max
         raise UserError(
-            f"{packable.checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of "
-            "float16: pack it without --half"
+            f"{checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of float16: "
+            "pack it without --half"
         )
-    origin = {**packable.config["origin"], "stored_as": "float16"}
-    return replace(packable, parameters=halves, config={**packable.config, "origin": origin})
+    origin = {**contents.table.origin, "stored_as": "float16"}
+    return replace(contents, parameters=halves, table=replace(contents.table, origin=origin))
 
 
 def sections_of(state: Table) -> Table:
@@ -135,7 +113,7 @@ def user_dir_of(run: Path) -> str | None:
 
 def our_model(
     state: Table, options: Table, checkpoint: Path
-) -> tuple[Table, dict[str, Tensor], Table | None]:
+) -> tuple[Table, dict[str, Tensor], Variant | None]:
     """Options, parameters and variant of our model; converted if it is fairseq's."""
     name = str(options.get("_name") or options.get("arch"))
     if not is_plugin_model(name):
@@ -147,7 +125,7 @@ def our_model(
     variant = None
     if MODEL_REGISTRY[name].__module__ != "transformer_plugin.model":
         own = vars(MODEL_DATACLASS_REGISTRY[name]()).keys() - vars(defaults).keys()
-        variant = {"arch": name, "options": {key: options[key] for key in sorted(own)}}
+        variant = Variant(name, {key: options[key] for key in sorted(own)})
     return architecture, dict(state["model"]), variant
 
 
@@ -180,14 +158,14 @@ def languages(options: DataOptions, task: Table, folder: Path) -> tuple[str, str
 
 def check(
     architecture: Table,
-    variant: Table | None,
+    variant: Variant | None,
     parameters: dict[str, Tensor],
     dictionaries: tuple[Path, Path],
     langs: tuple[str, str],
     state: Table,
 ) -> None:
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
-    config = model_config(architecture, "the checkpoint", variant)
+    config = plugin_config(read_config(architecture, "the checkpoint", variant), variant)
     source, target = map(load_dictionary, dictionaries)
     task = task_for(source, target, langs, config)
     problem = other_dictionaries(task, state.get("task_state") or {})
@@ -232,46 +210,11 @@ def origin(state: Table, sections: Table, checkpoint: Path, data: Path) -> Table
 # ---- the folder -----------------------------------------------------------------------------
 
 
-def write_model(out: Path, packable: Packable) -> bool:
+def write_model(out: Path, contents: Contents) -> bool:
     """Make the folder unless it exists; returns whether it was made."""
-    config = packable.config
-    text = packable.config["text"]
-    langs = text["source_lang"], text["target_lang"]
-    files = {
-        f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)
-    }
-    if packable.codes:
-        files[SUBWORD_MODELS[text["bpe"]].in_model] = packable.codes
-    if not changed_since(out, config, files):
+    if contents.is_in(out):
         return False
-    again = not_stored(config["architecture"])
-    stored = [value for name, value in packable.parameters.items() if name not in again]
-    count = sum(value.numel() for value in stored)
-
-    def fill(part: Path) -> None:
-        write_json(part / CONFIG, config)
-        write_weights(part / WEIGHTS, packable.parameters, config["architecture"])
-        for name, path in files.items():
-            shutil.copyfile(path, part / name)
-        card = render(TEMPLATE, parameters=count, folder=str(out), **config)
-        (part / CARD).write_text(card, encoding="utf-8", newline="\n")
-
-    write_folder(out, fill)
+    parameters = contents.count_parameters()
+    card = render(TEMPLATE, parameters=parameters, folder=str(out), **contents.table.to_json())
+    contents.write(out, card)
     return True
-
-
-def changed_since(out: Path, config: Table, files: Mapping[str, Path]) -> bool:
-    """Whether a folder must be made again: it has another model, or none. Card edits are fine.
-
-    Args:
-        out: the folder
-        config: config.json as it should be
-        files: what is copied into it, by name
-    """
-    if not out.is_dir() or read_json(out / CONFIG) != config:
-        return True
-    sums = sums_of(out)
-    changed = {*changed_files(out, SUMS, sums)} - {CARD}
-    whole = all((out / name).is_file() for name in sums if name != CARD)
-    same = all(sums.get(name) == sha256_of(path) for name, path in files.items())
-    return bool(changed) or not whole or not same

@@ -21,9 +21,9 @@ from vaswani.common.files import Table
 from vaswani.common.find import find_run
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.fairseq_config import complete
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.model_folder.data_text import DataOptions
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
-from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.packing import collect_model, write_model
 from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
@@ -92,8 +92,8 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
     if path.is_file():
         path = packed_checkpoint(path, data)
     if is_model(path):
-        model = read_folder(path)
-        if "variant" in model.config:
+        model = ModelFolder.read(path)
+        if model.table.variant:
             raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
         return FinetuneSource(path, describe(checkpoint_of(model)), model_as_config(model))
     folder = find_run(name)
@@ -108,8 +108,8 @@ def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
         UserError: it cannot be packed, or its dictionaries have other sizes than the data's.
     """
     folder = checkpoint.with_name(f"{checkpoint.stem}-model")
-    packable = collect_model(checkpoint, checkpoint.parent, DataOptions(data=str(data)))
-    if write_model(folder, packable):
+    contents = collect_model(checkpoint, checkpoint.parent, DataOptions(data=str(data)))
+    if write_model(folder, contents):
         print(f"{folder}: {checkpoint} packed, with the dictionaries of {data}", file=sys.stderr)
     return folder
 

@@ -1,54 +1,116 @@
-"""What the JSON file of a model folder, or of an export, may say. Needs no torch."""
+"""What the JSON file of a model folder, or of an export, says, as types. Needs no torch."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from .typed import check_types
+from .typed import check_types, read_record
 
-#: the sections of config.json, and in vaswani.json, by their types
-SECTIONS: Mapping[str, Any] = {
-    "text": dict[str, Any],
-    "generation": dict[str, Any],
-    "origin": dict[str, Any],
-    "architecture": dict[str, Any],
-    "variant": dict[str, Any] | None,
-    "source_lengths": dict[str, int],
-    "scores": dict[str, dict[str, dict[str, Any]]],
-    "limits": dict[str, int],
-}
-#: what is read of a section, by its type
-ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "text": {"source_lang": str, "target_lang": str},
-    "origin": {"updates": int | None, "label_smoothing": float | None},
-    "variant": {"arch": str, "options": dict[str, Any]},
-    "limits": {"source": int, "target": int},
-}
-#: the sections, and entries, that have to be there
-NEEDED = ("text", "generation", "origin", "architecture")
-NEEDED_ENTRIES = {
-    "text": ("source_lang", "target_lang"),
-    "variant": ("arch", "options"),
-    "limits": ("source", "target"),
-}
+#: what config.json of a model folder begins with
+FORMAT, VERSION = "vaswani-transformer", 1
+#: what is read of these sections, by its type; other entries are for people
+TEXT: Mapping[str, Any] = {"source_lang": str, "target_lang": str}
+ORIGIN: Mapping[str, Any] = {"updates": int | None, "label_smoothing": float | None}
+
+T = TypeVar("T", bound="FolderTable")
 
 
-def check_sections(table: Mapping[str, Any], where: str, needed: Iterable[str] = NEEDED) -> None:
-    """Raise ValueError for a section that is missing, or has a value of another type.
+@dataclass(frozen=True, kw_only=True)
+class FolderTable:
+    """The sections that raw text needs, as they are in the file.
 
-    Args:
-        table: what a folder's JSON file says
-        where: it is, for the message
-        needed: the sections that it has to have
+    Attributes:
+        text: how it is prepared, with ``source_lang`` and ``target_lang``
+        generation: how to search
+        origin: the checkpoint and its training
+        source_lengths: per cent of the training lines → the subwords that they do not exceed
+        scores: by subset of the data and by measure
     """
-    for section in needed:
-        if section not in table:
-            raise ValueError(f"{where} lacks {section!r}")
-    check_types(table, SECTIONS, where)
-    for section, hints in ENTRIES.items():
-        entries = table.get(section)
-        if entries is None:
-            continue
-        for name in NEEDED_ENTRIES.get(section, ()):
-            if name not in entries:
-                raise ValueError(f"{where}: {section} lacks {name!r}")
-        check_types(entries, hints, f"{where}: {section}")
+
+    text: dict[str, Any]
+    generation: dict[str, Any]
+    origin: dict[str, Any] = field(default_factory=dict)
+    source_lengths: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+        """Read the sections; what else is there is left out.
+
+        Args:
+            table: what the file says
+            where: it is, for the message
+
+        Raises:
+            ValueError: a section or an entry is missing, or is of another type.
+        """
+        sections = read_record(cls, table, where, others=True)
+        for name in TEXT:
+            if name not in sections.text:
+                raise ValueError(f"{where}: text lacks {name!r}")
+        check_types(sections.text, TEXT, f"{where}: text")
+        check_types(sections.origin, ORIGIN, f"{where}: origin")
+        return sections
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source, then target."""
+        return self.text["source_lang"], self.text["target_lang"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant of the paper's model.
+
+    Attributes:
+        arch: the name by which a user-dir registers it
+        options: those that the paper's model lacks, by name
+    """
+
+    arch: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTable(FolderTable):
+    """The sections of config.json in a model folder.
+
+    Attributes:
+        origin: as in :class:`FolderTable`; it has to be there
+        architecture: fields of ``TransformerConfig``; in earlier folders, not all
+        variant: what the model is, unless it is the paper's
+    """
+
+    origin: dict[str, Any]
+    architecture: dict[str, Any]
+    variant: Variant | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return config.json."""
+        variant = {} if self.variant is None else {"variant": vars(self.variant)}
+        return {
+            "format": FORMAT,
+            "format_version": VERSION,
+            "scores": self.scores,
+            **variant,
+            "architecture": self.architecture,
+            "text": self.text,
+            "source_lengths": self.source_lengths,
+            "generation": self.generation,
+            "origin": self.origin,
+        }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most tokens that a source, and a target, may have, with the end of sentence."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportTable(FolderTable):
+    """The sections of vaswani.json in an export to CTranslate2."""
+
+    limits: Limits

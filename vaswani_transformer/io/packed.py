@@ -1,28 +1,32 @@
-"""Reads a packed model: the folder that ``vaswani pack`` makes, without fairseq.
+"""Reads and writes a packed model: the folder that ``vaswani pack`` makes, without fairseq.
 
 config.json         the model's sizes, how text is prepared, how to decode, where it comes from
 model.safetensors   the parameters; a matrix that is shared is stored once
 dict.LANG.txt       the vocabularies
 SHA256SUMS          a hash of every file
+
+Only the parameters need torch.
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..config import SIZES, TransformerConfig, check_sizes
 from ..vocabulary import Vocabulary
-from .folder_table import check_sections
+from .folder_table import FORMAT, VERSION, ModelTable, Variant
 from .sums import SUMS, check_file, read_sums
 from .typed import check_types, read_record
 
+if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
+    from torch import Tensor
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-#: what config.json begins with
-FORMAT, VERSION = "vaswani-transformer", 1
+#: what to do about a damaged folder
+REMEDY = "pack the model again"
 #: no size of a model is larger, nor do torch's 64 bits count a product of many such
 LARGEST = 2**31
 #: the shape of each parameter
@@ -35,14 +39,12 @@ MATRICES = (
 )
 
 
-def check_sums(folder: Path, names: Iterable[str]) -> None:
-    """Raise ValueError for a file that is not as ``SHA256SUMS`` says; OSError if one is missing."""
-    sums = read_sums(folder / SUMS)
-    for name in names:
-        check_file(folder / name, sums.get(name), "pack the model again")
+def dictionary_name(language: str) -> str:
+    """The name of a language's vocabulary in a folder."""
+    return f"dict.{language}.txt"
 
 
-def read_table(folder: Path) -> dict[str, Any]:
+def read_table(folder: Path) -> ModelTable:
     """What config.json says.
 
     Raises:
@@ -57,33 +59,38 @@ def read_table(folder: Path) -> dict[str, Any]:
     if type(version) is not int or table.get("format") != FORMAT:
         raise ValueError(f"{folder / CONFIG} is missing, damaged, or not written by 'vaswani pack'")
     if version != VERSION:
-        advice = "get a newer one" if version > VERSION else "pack the model again"
+        advice = "get a newer one" if version > VERSION else REMEDY
         raise ValueError(
             f"{folder} is of format version {version}, but this vaswani-transformer reads version "
             f"{VERSION}: {advice}"
         )
-    check_sections(table, str(folder / CONFIG))
-    return table
+    return ModelTable.from_json(table, str(folder / CONFIG))
 
 
-def shared_matrices(architecture: Mapping[str, Any]) -> dict[str, str]:
+def shared_matrices(config: TransformerConfig) -> dict[str, str]:
     """The matrices that are not stored, each with the one that it is."""
     source, target, output = MATRICES
-    if architecture.get("untie_embeddings"):
+    if config.untie_embeddings:
         return {}
-    if architecture.get("share_decoder_input_output_embed"):
+    if config.share_decoder_input_output_embed:
         return {output: target}
     return {target: source, output: source}
 
 
-def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfig:
-    """The sizes in the section ``architecture`` of config.json.
+def read_config(
+    architecture: Mapping[str, Any], where: str, variant: Variant | None = None
+) -> TransformerConfig:
+    """The sizes in the section ``architecture`` of config.json, and a variant's own options.
 
     Raises:
         ValueError: a name that this version does not know, or a value of another type.
     """
     config = read_record(TransformerConfig, architecture, f"{where}: architecture")
     check_config(config, f"{where}: architecture")
+    if variant:
+        for name, value in variant.options.items():
+            setattr(config, name, value)
+        check_config(config, f"{where}: variant")
     return config
 
 
@@ -116,30 +123,14 @@ def errors_of(where: str | Path) -> Iterator[None]:
         raise ValueError(f"{where}: {problem}") from error
 
 
-def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
-    """The parameters in float32, with a shared matrix under all its names.
-
-    The shapes of each side's last layer bound how large a model ``config`` describes.
-
-    Raises:
-        ValueError: they are not those in the file's header, and nothing was read then; or the file
-            is damaged.
-    """
-
-    def check(shapes: Shapes) -> None:
-        check_last_layers(path, shapes, config)
-
-    return read_weights(path, shared_matrices(vars(config)), check)
-
-
 def read_weights(
-    path: Path, shared: Mapping[str, str], check: Callable[[Shapes], None] = lambda _: None
-) -> dict[str, Tensor]:
+    path: Path, config: TransformerConfig, check: Callable[[Shapes], None]
+) -> "dict[str, Tensor]":
     """A file's parameters in float32, with a shared matrix under all its names.
 
     Args:
         path: the file
-        shared: :func:`shared_matrices`
+        config: the model's sizes
         check: raises ValueError for shapes that are wrong, before anything is read
 
     Raises:
@@ -153,12 +144,25 @@ def read_weights(
             check(shapes)
             state = {name: file.get_tensor(name).float() for name in shapes}
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}): pack the model again") from None
-    for name, stored in shared.items():
+        raise ValueError(f"{path} is damaged ({error}): {REMEDY}") from None
+    for name, stored in shared_matrices(config).items():
         if stored not in state:
-            raise ValueError(f"{path}: {stored} is missing: pack the model again")
+            raise ValueError(f"{path}: {stored} is missing: {REMEDY}")
         state[name] = state[stored]
     return state
+
+
+def write_weights(path: Path, state: "Mapping[str, Tensor]", config: TransformerConfig) -> None:
+    """Write parameters; of matrices that are shared, only one."""
+    from safetensors.torch import save
+
+    shared = shared_matrices(config)
+    stored = {}
+    for name, value in state.items():
+        if name not in shared:
+            stored[name] = value.detach().contiguous().clone()
+    with open(path, "wb") as stream:  # the library's save_file raises errors without a number
+        stream.write(save(stored, metadata={"format": "pt"}))
 
 
 def check_last_layers(path: Path, shapes: Shapes, config: TransformerConfig) -> None:
@@ -175,7 +179,9 @@ def check_last_layers(path: Path, shapes: Shapes, config: TransformerConfig) -> 
             )
 
 
-def check_shapes(path: Path, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def check_shapes(
+    path: Path, state: "Mapping[str, Tensor]", expected: "Mapping[str, Tensor]"
+) -> None:
     """Raise ValueError unless a file's parameters are those of a model, each of its shape.
 
     Args:
@@ -195,22 +201,63 @@ def check_shapes(path: Path, state: Mapping[str, Tensor], expected: Mapping[str,
             )
 
 
-class PackedModel(NamedTuple):
+@dataclass(frozen=True)
+class PackedModel:
     """What a folder holds; the parameters are read when they are asked for.
 
     Attributes:
-        variant: ``arch`` and ``options``, if it is a variant of the paper's model
+        table: its config.json
+        config: the model's sizes, with the options of a variant
+        sums: the hash of each file, by name
     """
 
     folder: Path
+    table: ModelTable
     config: TransformerConfig
     source: Vocabulary
     target: Vocabulary
-    variant: Mapping[str, Any] | None
+    sums: Mapping[str, str]
 
-    def parameters(self) -> dict[str, Tensor]:
-        """The parameters; see :func:`read_parameters`."""
-        return read_parameters(self.folder / WEIGHTS, self.config)
+    @property
+    def variant(self) -> Variant | None:
+        """What the model is, if it is a variant of the paper's."""
+        return self.table.variant
+
+    def check_files(self, names: Iterable[str]) -> None:
+        """Raise ValueError for a file that has another hash; OSError if one is missing."""
+        check_files(self.folder, names, self.sums)
+
+    def parameters(self) -> "dict[str, Tensor]":
+        """The parameters in float32, with a shared matrix under all its names.
+
+        The shapes of each side's last layer bound how large a model ``config`` describes.
+
+        Raises:
+            ValueError: they are not those in the file's header, and nothing was read then; or the
+                file is damaged.
+        """
+        path = self.folder / WEIGHTS
+
+        def check(shapes: Shapes) -> None:
+            if self.variant is None:  # whose layers may have other parts
+                check_last_layers(path, shapes, self.config)
+
+        return read_weights(path, self.config, check)
+
+    def check_shapes(self, state: "Mapping[str, Tensor]", expected: "Mapping[str, Tensor]") -> None:
+        """Raise ValueError unless the parameters are those of a model, each of its shape.
+
+        Args:
+            state: :meth:`parameters`
+            expected: the model's, without values: on torch's device "meta"
+        """
+        check_shapes(self.folder / WEIGHTS, state, expected)
+
+
+def check_files(folder: Path, names: Iterable[str], sums: Mapping[str, str]) -> None:
+    """Raise ValueError for a file whose hash is not in ``sums``; OSError if one is missing."""
+    for name in names:
+        check_file(folder / name, sums.get(name), REMEDY)
 
 
 def read_packed(folder: str | Path) -> PackedModel:
@@ -225,25 +272,9 @@ def read_packed(folder: str | Path) -> PackedModel:
     """
     folder = Path(folder)
     table = read_table(folder)
-    check_sums(folder, [CONFIG, WEIGHTS])
-    languages = [table["text"][side] for side in ("source_lang", "target_lang")]
-    check_sums(folder, [f"dict.{language}.txt" for language in languages])
-    return read_checked(folder, table, languages)
-
-
-def read_checked(folder: Path, table: Mapping[str, Any], languages: Sequence[str]) -> PackedModel:
-    """As :func:`read_packed`, of a folder whose files were checked.
-
-    Args:
-        folder: made by ``vaswani pack``
-        table: its config.json
-        languages: of source and target
-    """
-    source, target = [Vocabulary.load(folder / f"dict.{language}.txt") for language in languages]
-    config = read_config(table["architecture"], str(folder / CONFIG))
-    variant = table.get("variant")
-    if variant:
-        for name, value in variant["options"].items():
-            setattr(config, name, value)
-        check_config(config, f"{folder / CONFIG}: variant")
-    return PackedModel(folder, config, source, target, variant)
+    sums = read_sums(folder / SUMS)
+    dictionaries = [dictionary_name(language) for language in table.languages]
+    check_files(folder, [CONFIG, WEIGHTS, *dictionaries], sums)
+    source, target = [Vocabulary.load(folder / name) for name in dictionaries]
+    config = read_config(table.architecture, str(folder / CONFIG), table.variant)
+    return PackedModel(folder, table, config, source, target, sums)

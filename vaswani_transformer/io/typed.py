@@ -4,7 +4,7 @@ A file may be edited by hand: ``"false"`` in quotes is text, and true to Python.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -38,6 +38,8 @@ def is_one(value: object, kind: Any) -> bool:
     if kind is Any:
         return True
     plain = get_origin(kind) or kind
+    if is_dataclass(plain):
+        return isinstance(value, Mapping)
     if plain is Literal:
         return isinstance(value, str) and value in get_args(kind)
     if isinstance(value, bool) != (kind is bool):
@@ -66,7 +68,9 @@ def in_words(hint: Any, several: bool = False) -> str:
     for kind in options_of(hint):
         plain = get_origin(kind) or kind
         contents = get_args(kind)
-        if plain is Literal:
+        if is_dataclass(plain):
+            words.append(KINDS[dict][several])
+        elif plain is Literal:
             words += [repr(choice) for choice in contents]
         elif contents and contents[-1] is not Any:
             words.append(f"{KINDS[plain][several]} of {in_words(contents[-1], several=True)}")
@@ -94,13 +98,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def read_record(kind: type[T], table: object, where: str) -> T:
-    """A table as the dataclass of its fields.
+def read_record(kind: type[T], table: object, where: str, others: bool = False) -> T:
+    """A table as the dataclass of its fields; a field may be a dataclass itself.
 
     Args:
         kind: the dataclass; a field without a default is a key that has to be there
         table: the values
         where: the table is from, for the message
+        others: whether keys that are no fields are left out
 
     Raises:
         ValueError: it is no table, a key is unknown or missing, or a value is of another type.
@@ -110,11 +115,24 @@ def read_record(kind: type[T], table: object, where: str) -> T:
     items = fields(kind)  # type: ignore[arg-type]
     names = [item.name for item in items]
     for key in table:
-        if key not in names:
+        if key not in names and not others:
             raise ValueError(f"{where} has {key!r}, which this version does not know")
     for item in items:
         needed = item.default is MISSING and item.default_factory is MISSING
         if needed and item.name not in table:
             raise ValueError(f"{where} lacks {item.name!r}")
-    check_types(table, get_type_hints(kind), where)
-    return kind(**table)
+    hints = get_type_hints(kind)
+    check_types(table, hints, where)
+    values = {}
+    for name in names:
+        if name in table:
+            values[name] = read_value(hints[name], table[name], f"{where}: {name}", others)
+    return kind(**values)
+
+
+def read_value(hint: Any, value: Any, where: str, others: bool) -> Any:
+    """A value of the hint's type; a table as the dataclass that it is to be."""
+    record = next((kind for kind in options_of(hint) if is_dataclass(kind)), None)
+    if record is None or value is None:
+        return value
+    return read_record(record, value, where, others)  # type: ignore[arg-type, type-var]
