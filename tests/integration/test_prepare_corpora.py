@@ -10,8 +10,8 @@ from tests.files import write
 from tests.own_text import LANGS, here, sentence_of
 from vaswani import cli
 from vaswani.commands import prepare
-from vaswani.data.prepared_text import recipe_in
 from vaswani.data.tokenisation import SourceText
+from vaswani.folders.prepared_text import PreparedText
 
 OUT = Path("data/own")
 
@@ -39,12 +39,12 @@ def test_several_training_texts_are_joined_in_order(own, light, capsys):
         ["Ein Haus mehr", "Und noch eins"],
     )
     assert first[2:] == (own / "train.en").read_text(encoding="utf-8").splitlines()
-    assert recipe_in(OUT).train == ["more", "train"]
+    assert PreparedText(OUT).recipe().train == ["more", "train"]
 
 
 def test_one_training_text_is_as_before(own, light):
     assert cli.main(here()) == 0
-    assert recipe_in(OUT).train == "train"
+    assert PreparedText(OUT).recipe().train == "train"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -106,7 +106,7 @@ def test_accents_apart_from_their_letters_are_the_same_words(own, light, capsys)
     assert composed != apart
     write(own / "train.en", *[composed, apart] * 20)
     assert cli.main(here()) == 0
-    recipe = recipe_in(OUT)
+    recipe = PreparedText(OUT).recipe()
     assert set(lines_of("text/train.en")[0]) == {composed}
     assert (recipe.unicode, recipe.text_rules) == ("NFC", 2)
     tokens = SourceText(recipe.text, None).tokens
@@ -121,7 +121,7 @@ def test_text_of_an_earlier_recipe_is_left_as_it_is(own, light):
     write(own / "mine.yaml", *table)
     assert cli.main(["prepare", "mine.yaml", "--out", str(OUT)]) == 0
     assert lines_of("text/train.en")[0] == [apart] * 40
-    recipe = recipe_in(OUT)
+    recipe = PreparedText(OUT).recipe()
     assert (recipe.unicode, recipe.text_rules) == ("none", 1)
     assert SourceText(recipe.text, None).clean(apart) == apart
 
@@ -134,9 +134,12 @@ def test_text_that_an_earlier_version_made_is_not_made_anew(own, light, monkeypa
     capsys.readouterr()
     assert cli.main(here()) == 0
     assert "already prepared" in capsys.readouterr().err
-    assert (recipe_in(OUT).unicode, recipe_in(OUT).text_rules) == ("none", 1)
+    assert (PreparedText(OUT).recipe().unicode, PreparedText(OUT).recipe().text_rules) == (
+        "none",
+        1,
+    )
     assert cli.main(here("--out", "new")) == 0
-    assert recipe_in(Path("new")).text_rules == 2
+    assert PreparedText(Path("new")).recipe().text_rules == 2
 
 
 def test_subwords_are_refused_as_raw_text_but_a_rare_mark_is_not(own, light, capsys):
@@ -170,4 +173,4 @@ def test_a_language_code_of_three_letters_has_the_rules_of_its_language(own, lig
     (own / "valid.de").rename(own / "valid.deu")
     options = [word if word != "de" else "deu" for word in LANGS]
     assert cli.main(["prepare", *options, *here()[5:]]) == 0
-    assert recipe_in(OUT).text.language("deu") == "de"
+    assert PreparedText(OUT).recipe().text.language("deu") == "de"

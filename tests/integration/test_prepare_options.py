@@ -19,7 +19,9 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.pipeline import Job, stages_of
 from vaswani.data.read_recipe import recipe_from
-from vaswani.folders.recipe import SPLITS, Recipe
+from vaswani.folders.data_bin import SPLITS
+from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.recipe import Recipe
 
 
 def prepare(capsys, *more):
@@ -61,7 +63,7 @@ NO_OPTIONS |= {"like", "restored_lines"}
 
 def last_key(recipe, **read):
     """The key of data-bin."""
-    job = Job(recipe, Path("out"), 1, {}, read=read)
+    job = Job(recipe, PreparedText(Path("out")), 1, {}, read=read)
     key = job.source_key()
     for stage in stages_of(job):
         key = stage.key(job, key)

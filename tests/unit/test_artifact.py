@@ -18,9 +18,9 @@ from tests import own_text
 from vaswani.common.artifact import output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
-from vaswani.data.prepared_text import outputs_of
 from vaswani.decoding.translations import translations_of
 from vaswani.folders.model_folder import PACKED, write_folder
+from vaswani.folders.prepared_text import PreparedText
 
 # ---- a stop before the n-th operation on the disk ---------------------------------------------
 
@@ -92,7 +92,7 @@ def contents(folder: Path) -> dict[str, Any]:
 def stage_folder(place: Path, text: str) -> None:
     """Of ``prepare``."""
 
-    outputs = outputs_of(place / "tok")
+    outputs = PreparedText(place).outputs("tok")
     with outputs.making(text) as (part, _):
         (part / "tok" / "deep").mkdir(parents=True)
         (part / "tok" / "train.en").write_text(text)

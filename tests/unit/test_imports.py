@@ -64,7 +64,7 @@ def test_what_has_to_do_without_a_package_does(modules, packages):
 
 
 #: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
-FILES = {"train": 19, "plan": 17, "prepare": 27, "translate": 28}
+FILES = {"train": 20, "plan": 18, "prepare": 28, "translate": 29}
 
 
 @pytest.mark.parametrize("verb", FILES)

@@ -12,9 +12,9 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, round_trip, text, tokenisation
 from vaswani.data.data_bin import read_index
-from vaswani.data.prepared_text import recipe_in
 from vaswani.data.round_trip import differences
 from vaswani.data.text import chunks
+from vaswani.folders.prepared_text import PreparedText
 
 
 def test_unequal_counts_name_both_files(tmp_path):
@@ -93,10 +93,10 @@ def test_the_round_trip_of_the_validation_text_is_measured(tmp_path, monkeypatch
     share, score = map(float, re.search(MEASURED, message).groups())
     assert share == 80 and 80 < score < 98 and "--subword sentencepiece" in message
     assert "1 × “Bonn–Köln.” becomes “Bonn – Köln.”" in message and "7: 45" not in message
-    recipe = recipe_in(tmp_path / "data" / "own")
+    recipe = PreparedText(tmp_path / "data" / "own").recipe()
     assert (recipe.restored_lines, recipe.restored_bleu) == (share, score)
     assert cli.main(HERE) == 0 and "restoring" not in capsys.readouterr().err
-    assert recipe_in(tmp_path / "data" / "own") == recipe
+    assert PreparedText(tmp_path / "data" / "own").recipe() == recipe
     assert cli.main(here("--subword", "sentencepiece", "--bpe", "320")) == 0
     assert re.search(MEASURED, capsys.readouterr().err).groups() == ("100.00", "100.00")
 
@@ -108,7 +108,7 @@ def test_lines_that_change_are_counted_where_scores_do_not_see_spaces(tmp_path, 
         write(tmp_path / f"{name}.en", *["One day"] * 10)
         write(tmp_path / f"{name}.th", "วันหนึ่ง“ฉัน”ไปตลาดกับเพื่อน", *["สวัสดีครับวันนี้อากาศดีมาก"] * 9)
     assert cli.main(here("--target-lang", "th")) == 0
-    recipe = recipe_in(tmp_path / "data" / "own")
+    recipe = PreparedText(tmp_path / "data" / "own").recipe()
     assert (recipe.restored_lines, recipe.restored_bleu) == (90, 100)
 
 

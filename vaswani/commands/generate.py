@@ -24,7 +24,6 @@ from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.folders import search_options
-from vaswani.folders.recipe import RECIPE_FILE
 from vaswani.folders.search_options import BEAM_OPTIONS
 
 
@@ -53,7 +52,7 @@ class Options(search_options.as_arguments([*BEAM_OPTIONS, "length_penalty", "max
 
 def run(options: Options) -> int:
     """Translate, unless the same translation is there already."""
-    from vaswani.decoding.batch_decoder import data_files, data_folder
+    from vaswani.decoding.batch_decoder import data_files, text_of_run
     from vaswani.decoding.generation import (
         Request,
         generation_config,
@@ -78,7 +77,7 @@ def run(options: Options) -> int:
     config, search = generation_config(request, checkpoint, folder)
     out = Path(options.out) if options.out else folder / "eval"
     data, total = data_files(config, options.subset)
-    if is_inside(out, data_folder(config)):
+    if is_inside(out, text_of_run(config.task).folder):
         raise UserError(f"{out} is where the data is: give another folder with --out")
     check_folder(out)
     workers = search_processes(options.workers, on_cpu(config))
@@ -108,7 +107,7 @@ def run(options: Options) -> int:
                     seconds=round(time.monotonic() - start, 1),
                 )
             print_report(report, out / f"{options.subset}.hyp")
-    if is_run(folder) and not options.out and (data_folder(config) / RECIPE_FILE).is_file():
+    if is_run(folder) and not options.out and text_of_run(config.task).has_recipe:
         print_next_command(folder, options.subset)
     return 0
 

@@ -22,6 +22,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.find import experiment_paths, file_stem
 from vaswani.common.options import argument, option
+from vaswani.folders.data_bin import DataBin
 from vaswani.planning.published_settings import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -55,8 +56,7 @@ def run(options: Options) -> int:
     name, path = name_and_path(options.name)
     check_folder(path.parent)
     data = Path(options.data)
-    if (data / "data-bin").is_dir():  # what 'vaswani prepare' made
-        data = data / "data-bin"
+    data = DataBin.at(data).folder
     if options.start:
         text, facts = fine_tuned(name, data, options.start)
     else:

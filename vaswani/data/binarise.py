@@ -15,6 +15,7 @@ from vaswani.common.processes import map_ordered
 from vaswani.common.progress import stage_bar
 from vaswani.data.bpe import vocabulary
 from vaswani.data.text import Chunk, chunks
+from vaswani.folders.data_bin import DataBin
 from vaswani.folders.recipe import Recipe
 
 #: fairseq's numbers of the end of a sentence and of an unknown word
@@ -55,7 +56,7 @@ def binarise(
     counts = {}
     with stage_bar("binarise", None, "lines") as bar:
         for lang, dictionary in zip(recipe.langs, dictionaries, strict=True):
-            dictionary.save(str(target / f"dict.{lang}.txt"))
+            dictionary.save(str(DataBin(target).dictionary(lang)))
             for split in recipe.splits:
                 text = source / f"{split}.{lang}"
                 prefix = target / f"{split}.{'-'.join(recipe.langs)}.{lang}"

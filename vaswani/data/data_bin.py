@@ -5,8 +5,9 @@ a token beyond the dictionary fails in the middle of training, on a GPU without 
 """
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -17,6 +18,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import CONFIGS, first_data_bin
 from vaswani.configuration.fairseq_config import complete
+from vaswani.folders.data_bin import DataBin
 from vaswani_transformer.transformer import source_has_own_matrix
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
@@ -28,17 +30,10 @@ _TYPES: dict[int, type[np.integer]] = {
 _BLOCK = 1 << 24  # tokens checked at a time
 
 
-def pairs_in(folder: Path) -> list[tuple[str, str]]:
-    """The language pairs (source, target) that fairseq-preprocess left in a folder."""
-    names = [path.name.split(".") for path in sorted(folder.glob("*.*-*.*.idx"))]
-    pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
-    return [(source, target) for source, target in dict.fromkeys(pairs)]
-
-
-class DataBin(NamedTuple):
+class ParallelText(NamedTuple):
     """The (first) data-bin of a task, and the languages that are read there."""
 
-    folder: Path
+    data: DataBin
     source: str
     target: str
 
@@ -65,15 +60,15 @@ def with_data_options(config: DictConfig) -> tuple[DictConfig, list[str]]:
     Raises:
         UserError: something is missing, empty, damaged or does not fit the model.
     """
-    data = data_bin_of(config.task)
-    config = complete(config, data.options)
-    check_dictionaries(config, data.folder)
-    remarks = left_out(config, data, config.dataset.train_subset, "training")
+    text = data_bin_of(config.task)
+    config = complete(config, text.options)
+    check_dictionaries(config, text)
+    remarks = left_out(config, text, config.dataset.train_subset, "training")
     if config.dataset.disable_validation:
         return config, remarks
     of_validation: list[str] = []
     for split in config.dataset.valid_subset.split(","):
-        of_validation += left_out(config, data, split, "validation")
+        of_validation += left_out(config, text, split, "validation")
     if of_validation:
         config = complete(config, {"dataset": {"skip_invalid_size_inputs_valid_test": True}})
     return config, remarks + of_validation
@@ -86,7 +81,7 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if is_recipe else "vaswani prepare"
 
 
-def data_bin_of(task: Table | DictConfig, advice: str = "") -> DataBin:
+def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> ParallelText:
     """The data of a task; the languages are those that were binarised, where it names none.
 
     Args:
@@ -96,51 +91,40 @@ def data_bin_of(task: Table | DictConfig, advice: str = "") -> DataBin:
     Raises:
         UserError: there is nothing binarised in it, or another pair.
     """
-    folder = first_data_bin(task.get("data"))
-    pairs = pairs_in(folder)
+    data = DataBin(first_data_bin(task.get("data")))
+    pairs = data.pairs()
     if not pairs:
-        advice = advice or f"make it with '{prepare_command(folder)}'"
-        raise UserError(f"task.data: there is no binarised text in {folder}: {advice}")
+        advice = advice or f"make it with '{prepare_command(data.folder)}'"
+        raise UserError(f"task.data: there is no binarised text in {data.folder}: {advice}")
     source = task.get("source_lang")
     target = task.get("target_lang")
     if not source or not target:
         source, target = pairs[0]
     if (source, target) not in pairs and (target, source) not in pairs:
         names = ", ".join("-".join(pair) for pair in pairs)
-        raise UserError(f"{folder} holds {names}, but the experiment asks for {source}-{target}")
-    return DataBin(folder, source, target)
+        raise UserError(
+            f"{data.folder} holds {names}, but the experiment asks for {source}-{target}"
+        )
+    return ParallelText(data, source, target)
 
 
-def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
-    """``FOLDER/SPLIT.en-de`` in the direction that was binarised.
-
-    Raises:
-        UserError: there is no such split.
-    """
-    for pair in (f"{source}-{target}", f"{target}-{source}"):
-        if (folder / f"{split}.{pair}.{source}.idx").is_file():
-            return folder / f"{split}.{pair}"
-    splits = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
-    advice = f": prepare it with --{split} too" if split in ("train", "valid", "test") else ""
-    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
-
-
-def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list[np.ndarray]:
+def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
     """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
     Raises:
         UserError: the sides differ in length, or are empty; a file is missing or damaged, or it was
             made with another dictionary.
     """
-    prefix = split_prefix(folder, split, source, target)
-    sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
+    source, target = text.languages
+    prefix = text.data.prefix(split, source, target)
+    sizes = [read_index(f"{prefix}.{language}").sizes for language in text.languages]
     if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
         raise UserError(
             f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: "
             "the numbers should be equal and above 0; prepare it again"
         )
-    for language in (source, target):
-        path = folder / f"dict.{language}.txt"
+    for language in text.languages:
+        path = text.data.dictionary(language)
         entries = len(load_dictionary(path))
         unknown, counted = check_text(f"{prefix}.{language}", entries, str(path))
         if unknown == counted > 0:
@@ -151,12 +135,12 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list
     return sizes
 
 
-def left_out(config: DictConfig, data: DataBin, split: str, use: str) -> list[str]:
+def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> list[str]:
     """What is too long in a split, as one sentence; none if all fits.
 
     Args:
         config: the experiment's
-        data: its data
+        text: its data
         split: of the data
         use: "training" or "validation"
 
@@ -164,8 +148,9 @@ def left_out(config: DictConfig, data: DataBin, split: str, use: str) -> list[st
         UserError: nothing is left, or a validation sentence does not fit into a batch; a file is
             missing or damaged.
     """
-    task, dataset, folder = config.task, config.dataset, data.folder
-    source, target = sentence_lengths(folder, split, *data.languages)
+    task, dataset = config.task, config.dataset
+    folder = text.data.folder
+    source, target = sentence_lengths(text, split)
     if task.get("truncate_source"):
         source = np.minimum(source, task.max_source_positions)
     most = dict(zip(("source", "target"), positions(config), strict=True))
@@ -214,12 +199,12 @@ def load_dictionary(path: Path) -> Dictionary:
         ) from error
 
 
-def check_dictionaries(config: DictConfig, folder: Path) -> None:
+def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
-    model, task = config.model, config.task
+    model = config.model
     plugin_model = is_plugin_model(model._name)
     shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")
-    paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
+    paths = [text.data.dictionary(language) for language in text.languages]
     if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
         own = "model.share_decoder_input_output_embed=true or model.untie_embeddings=true"
         hint = f", or give {own}" if plugin_model else ""
@@ -231,11 +216,7 @@ def check_dictionaries(config: DictConfig, folder: Path) -> None:
 
 def fingerprint(config: DictConfig) -> Table:
     """What identifies the data: hashes of its dictionaries, indexes and texts."""
-    folder = first_data_bin(config.task.data)
-    files: list[Path] = []
-    for kind in ("dict.*.txt", "*.idx", "*.bin"):
-        files += sorted(folder.glob(kind))
-    return {"sha256": {path.name: sha256_of(path) for path in files}}
+    return {"sha256": DataBin(first_data_bin(config.task.data)).fingerprint()}
 
 
 # ---- the files --------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ import yaml
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
-from vaswani.common.errors import UserError
-from vaswani.common.files import Table, atomic_write, sha256_of
+from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import archives as corpora
 from vaswani.data import binarise, bpe, corpus, pieces, round_trip, text, trees
@@ -33,9 +32,27 @@ from vaswani.data.pairs import (
     tokenising_work,
     transform,
 )
-from vaswani.data.prepared_text import outputs_of
-from vaswani.data.stage_report import say_what_was_made, show_dropped, warn_of_unspaced
-from vaswani.folders.recipe import RECIPE_FILE, SENTENCEPIECE, SUBWORD_MODELS, Recipe
+from vaswani.data.stage_report import (
+    StageReport,
+    check_not_blank,
+    check_not_empty,
+    report_from_json,
+    report_to_json,
+    say_what_was_made,
+    show_dropped,
+    warn_of_unspaced,
+)
+from vaswani.folders.data_bin import DATA_BIN, DataBin
+from vaswani.folders.prepared_text import (
+    RAW,
+    RECIPE_FILE,
+    SUBWORDS,
+    TEXT,
+    TOK,
+    PreparedText,
+    sides_in,
+)
+from vaswani.folders.recipe import SENTENCEPIECE, Recipe
 
 Pair = tuple[Path, Path]
 #: the share of a set's subwords that may be unknown without a warning
@@ -48,7 +65,7 @@ class Job:
 
     recipe: Recipe
     #: data/NAME
-    folder: Path
+    prepared: PreparedText
     #: number of processes
     workers: int
     #: the files of each set; empty where they come from archives
@@ -61,15 +78,19 @@ class Job:
     #: text are to be used
     read: dict[str, Path] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> Path:
+        """data/NAME, as a path."""
+        return self.prepared.folder
+
     def pair(self, folder: Path, split: str) -> Pair:
         """The two files of a set."""
-        source, target = (folder / f"{split}.{lang}" for lang in self.recipe.langs)
-        return source, target
+        return sides_in(folder, split, self.recipe.langs)
 
     @property
     def learned(self) -> Path:
         """The file of codes, or of SentencePiece's model."""
-        return self.folder / SUBWORD_MODELS[self.recipe.subword].in_data
+        return self.prepared.subword_file(self.recipe.subword)
 
     def hash_of(self, what: str) -> str | None:
         """The hash of one of the other files; None if it is not read."""
@@ -96,7 +117,7 @@ class Stage(NamedTuple):
     """
 
     name: str
-    make: Callable[[Job, Path], Table]
+    make: Callable[[Job, Path], StageReport]
     fields: tuple[str, ...]
 
     def key(self, job: Job, before: str) -> str:
@@ -125,12 +146,12 @@ def stages_of(job: Job) -> list[Stage]:
     tokens = ("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword")
     codes = ("bpe", "bpe_counts", "codes_sha256", "trees", "subword", *added("split_digits"))
     return [
-        *([Stage("raw", make_raw, ())] if job.parts else []),
-        Stage("text", make_text, cleaned),
-        Stage("tok", make_tokens, (*tokens, *added("lowercase", "text_rules"))),
+        *([Stage(RAW, make_raw, ())] if job.parts else []),
+        Stage(TEXT, make_text, cleaned),
+        Stage(TOK, make_tokens, (*tokens, *added("lowercase", "text_rules"))),
         Stage(job.learned.name, make_codes, codes),
-        Stage("bpe", make_bpe, ("limits", "trees", "subword", *dropout)),
-        Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
+        Stage(SUBWORDS, make_bpe, ("limits", "trees", "subword", *dropout)),
+        Stage(DATA_BIN, make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
     ]
 
 
@@ -149,26 +170,28 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
     ran = False
     stages = stages_of(job)
     for stage in stages[redo:]:
-        outputs_of(job.folder / stage.name).redo()
+        job.prepared.outputs(stage.name).redo()
     for number, stage in enumerate(stages):
         made_from = {stages[number - 1].name: key} if number else {}
         key = stage.key(job, key)
-        outputs = outputs_of(job.folder / stage.name)
+        outputs = job.prepared.outputs(stage.name)
         with writing(job.folder / stage.name):
             outputs.recover()
             if not outputs.are_made(key):
                 begun = time.monotonic()
                 with outputs.making(key) as (part, record):
                     record["made_from"] = made_from
-                    record["report"] = stage.make(job, part / stage.name)
+                    report = stage.make(job, part / stage.name)
+                    record["report"] = report_to_json(report)
                 seconds = time.monotonic() - begun
-                say_what_was_made(job.recipe, job.folder / stage.name, record["report"], seconds)
+                say_what_was_made(job.recipe, job.folder / stage.name, report, seconds)
                 ran = True
         if not ran or redo == len(stages):  # else the same command does it again
             signals.set_resumable(lambda: True)
-        for split, of_split in (outputs.table().get("report") or {}).items():
-            if isinstance(of_split, dict):
-                show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
+        recorded = report_from_json(job.prepared.record(stage.name).report)
+        for split, of_split in recorded.items():
+            if isinstance(of_split, Report):
+                show_dropped(f"{stage.name}/{split}", of_split, examples)
     write_recipe(job, key)
     return ran
 
@@ -180,11 +203,11 @@ def write_recipe(job: Job, key: str) -> None:
     """
     recipe = replace(job.recipe, restored_lines=None, restored_bleu=None)
     recipe_key = key_of([key, asdict(recipe)])
-    outputs = outputs_of(job.folder / RECIPE_FILE)
+    outputs = job.prepared.outputs(RECIPE_FILE)
     outputs.recover()
     if outputs.are_made(recipe_key):
         return
-    measured = round_trip.measure(recipe, job.folder, job.learned)
+    measured = round_trip.measure(recipe, job.prepared)
     if measured:
         recipe = replace(recipe, restored_lines=measured.lines, restored_bleu=measured.bleu)
         print("\n".join(measured.report()), file=sys.stderr)
@@ -195,7 +218,7 @@ def write_recipe(job: Job, key: str) -> None:
 # ---- the stages -------------------------------------------------------------------------------
 
 
-def make_raw(job: Job, out: Path) -> Table:
+def make_raw(job: Job, out: Path) -> StageReport:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
     all_parts = [part for parts in job.parts.values() for part in parts]
     for part in all_parts:
@@ -209,18 +232,19 @@ def make_raw(job: Job, out: Path) -> Table:
     return {p.name: text.count_lines(job.pair(out, p.name)[0]) for p in all_parts}
 
 
-def make_text(job: Job, out: Path) -> Table:
+def make_text(job: Job, out: Path) -> StageReport:
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
-    counts: Table = {}
+    counts: StageReport = {}
     if recipe.trees:
         for split, ((path, _),) in job.sources.items():
             limit = recipe.limit if split == "train" else None
             number = trees.write_sides(path, job.pair(out, split), recipe.keep_tags, limit)
-            counts[split] = asdict(Report(seen=number, kept=number))
+            counts[split] = Report(seen=number, kept=number)
         return counts
-    raw = {s: [job.pair(job.folder / "raw", p.name) for p in ps] for s, ps in job.parts.items()}
+    raw_text = job.prepared.stage(RAW)
+    raw = {s: [job.pair(raw_text, p.name) for p in ps] for s, ps in job.parts.items()}
     sources = raw or job.sources
     all_pairs = [pair for pairs in sources.values() for pair in pairs]
     with stage_bar("text", count_pairs(all_pairs)) as bar:
@@ -244,10 +268,10 @@ def make_text(job: Job, out: Path) -> Table:
                 targets = [*job.pair(out, split), *held]
                 parts = text.chunks(pair, limit)
                 report.add(transform(make, parts, targets, job.workers, bar.update))
-            counts[split] = asdict(report)
+            counts[split] = report
             if held:
-                counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
-    check_not_empty(job, counts, "non-empty sentences")
+                counts["valid"] = Report(seen=report.held_out, kept=report.held_out)
+    check_not_empty(job.recipe, job.folder, counts, "non-empty sentences")
     for split in sources:
         check_not_blank(job.pair(out, split))
     if "train" in counts:
@@ -256,13 +280,13 @@ def make_text(job: Job, out: Path) -> Table:
     return counts
 
 
-def make_tokens(job: Job, out: Path) -> Table:
+def make_tokens(job: Job, out: Path) -> StageReport:
     """Moses tokens, within the limits on words.
 
     Text that is tokenised already, and text for SentencePiece, stays as it is.
     """
     recipe = job.recipe
-    source = job.folder / "text"
+    source = job.prepared.stage(TEXT)
     if recipe.text.tokeniser == "moses":
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
     limits = limits_of(recipe, "tok")
@@ -276,14 +300,14 @@ def make_tokens(job: Job, out: Path) -> Table:
     return transform_each_set(job, source, out, "tokenise", make)
 
 
-def make_codes(job: Job, out: Path) -> Table:
+def make_codes(job: Job, out: Path) -> StageReport:
     """The joint BPE, or the joint model of SentencePiece; returns its size.
 
     It is learned on the training text of both languages, or taken from other text. With trees, BPE
     is learned on the words alone.
     """
     recipe = job.recipe
-    sources = job.pair(job.folder / "tok", "train")[: 1 if recipe.trees else 2]
+    sources = job.pair(job.prepared.stage(TOK), "train")[: 1 if recipe.trees else 2]
     shared = job.read.get("codes")
     if shared:
         shutil.copyfile(shared, out)
@@ -301,7 +325,7 @@ def make_codes(job: Job, out: Path) -> Table:
     return {f"merges{why}": merges}
 
 
-def make_bpe(job: Job, out: Path) -> Table:
+def make_bpe(job: Job, out: Path) -> StageReport:
     """The text in subwords, by BPE or SentencePiece, within the limits on subwords.
 
     With BPE-dropout, the training text is split several times, differently each time.
@@ -319,10 +343,10 @@ def make_bpe(job: Job, out: Path) -> Table:
             for copy in range(recipe.copies)
         ]
 
-    return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
+    return transform_each_set(job, job.prepared.stage(TOK), out, "apply BPE", make)
 
 
-def make_data_bin(job: Job, out: Path) -> Table:
+def make_data_bin(job: Job, out: Path) -> StageReport:
     """fairseq's binary form, with one dictionary; with trees, one for each side.
 
     With SentencePiece the dictionary has all of its pieces, in the model's order.
@@ -332,8 +356,9 @@ def make_data_bin(job: Job, out: Path) -> Table:
     if recipe.subword == SENTENCEPIECE and not dictionary:
         dictionary = out.with_name("dict.txt")  # no output: it is deleted with the folder
         pieces.write_dictionary(job.learned, dictionary)
-    counts = binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)
-    report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+    counts = binarise.binarise(job.prepared.stage(SUBWORDS), out, recipe, job.workers, dictionary)
+    types = text.count_lines(DataBin(out).dictionary(recipe.source_lang))
+    report: StageReport = {"types": types}
     for name, (unknown, total) in counts.items():
         if unknown:
             report[f"unknown in {name}"] = unknown
@@ -348,10 +373,10 @@ def make_data_bin(job: Job, out: Path) -> Table:
 
 def transform_each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], list[Callable[[], Work]]]
-) -> Table:
+) -> StageReport:
     """Transform each set by each work that ``make(set)`` lists, in order, with one progress bar."""
     out.mkdir()
-    counts = {}
+    counts: StageReport = {}
     works = {split: make(split) for split in job.recipe.splits}
     pairs = [job.pair(source, split) for split, each in works.items() for _ in each]
     with stage_bar(title, count_pairs(pairs)) as bar:
@@ -361,30 +386,11 @@ def transform_each_set(
                 parts = text.chunks(job.pair(source, split))
                 targets = job.pair(out, split)
                 report.add(transform(work, parts, targets, job.workers, bar.update))
-            counts[split] = asdict(report)
-    check_not_empty(job, counts, "sentences within the limits")
+            counts[split] = report
+    check_not_empty(job.recipe, job.folder, counts, "sentences within the limits")
     return counts
 
 
 def count_pairs(pairs: Sequence[Pair]) -> int:
     """The number of pairs in all of these files."""
     return sum(text.count_lines(pair[0]) for pair in pairs)
-
-
-def check_not_empty(job: Job, counts: Table, what: str) -> None:
-    """Raise UserError if a set has no pair left."""
-    for split, report in counts.items():
-        if not report["kept"]:
-            share = job.recipe.valid_every
-            hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
-            raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
-
-
-def check_not_blank(pair: Pair) -> None:
-    """Raise UserError if no pair has a sentence on both sides: a test set may have blank lines."""
-    sides = [text.read_lines(path) for path in pair]
-    if not any(source.strip() and target.strip() for source, target in zip(*sides, strict=True)):
-        raise UserError(
-            f"the {pair[0].stem} set has no pair of sentences: on each line one side is blank, at "
-            "least"
-        )

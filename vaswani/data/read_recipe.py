@@ -1,16 +1,18 @@
 """Where a data recipe comes from, ``configs/data/NAME.yaml`` or arguments, and its checks."""
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
-from vaswani.common.options import check_number
+from vaswani.common.options import Checked, check_number, option
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.folders.recipe import BPE, RECIPE_FILE, SENTENCEPIECE, SPLITS, SUBWORD_MODELS, Recipe
+from vaswani.folders.data_bin import SPLITS
+from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Recipe
 from vaswani_transformer.io import moses
 from vaswani_transformer.io.typed import check_types
 
@@ -36,6 +38,62 @@ LEAST = {
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions(Checked):
+    """The keys of a recipe that are options, too: None or False, what the recipe says."""
+
+    source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
+    target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
+    train: list[str] | None = option(
+        metavar="PREFIX",
+        help="your training text: PREFIX.LANG, or FILE.tsv of two columns; several are joined",
+    )
+    valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    like: str | None = option(
+        metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
+    )
+    tokenised: bool = option(False, "your text is already tokenised")
+    keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
+    subword: str | None = option(
+        choices=list(SUBWORD_MODELS),
+        help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
+        "which needs no spaces between words",
+    )
+    bpe: int | None = option(
+        metavar="N",
+        help="merges of the joint BPE; with sentencepiece, the number of pieces",
+        least=1,
+    )
+    split_digits: bool = option(False, "no subword has two digits: 2010 becomes 2 0 1 0")
+    bpe_dropout: float | None = option(
+        metavar="P",
+        help="split the training text with each merge left out with this probability (0.1 in "
+        "Provilkov et al., 2020)",
+        above=0,
+    )
+    copies: int | None = option(
+        metavar="K",
+        help="with --bpe-dropout: the training text K times, each split differently",
+        least=1,
+    )
+    max_words: int | None = option(metavar="N", help="leave out longer pairs", least=1)
+    ratio: float | None = option(
+        metavar="R", help="highest ratio of longer to shorter side", least=1
+    )
+    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs", least=1)
+
+    def keys(self) -> Table:
+        """The keys that are given; not ``like``, which names text whose recipe is read."""
+        table = {item.name: getattr(self, item.name) for item in fields(RecipeOptions)}
+        del table["like"]
+        if self.train and len(self.train) == 1:
+            table["train"] = self.train[0]
+        return {
+            name: value for name, value in table.items() if value is not None and value is not False
+        }
 
 
 def recipe_from(table: Table, where: str) -> Recipe:
@@ -129,7 +187,7 @@ def find_recipe(name: str) -> tuple[Recipe, Path]:
     if isinstance(table.get("task"), dict):
         folder = Path(str(table["task"].get("data"))).parent
         beside = path.parent / "data" / f"{folder.name}.yaml"
-        made_earlier = folder / RECIPE_FILE
+        made_earlier = PreparedText(folder).recipe_file
         try:
             path = beside if beside.is_file() else find_config(folder.name, "data")
         except UserError:

@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import TargetText, TextFunction, hardly_spaced, splitter, tokeniser
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Name, Recipe
 
 #: the first lines of a set, which are tried
@@ -91,23 +92,22 @@ def limit(lines: float | None, bleu: float, subword: Name) -> str:
     return f"{meaning}: prepare it with --subword {SENTENCEPIECE}, which loses less"
 
 
-def measure(recipe: Recipe, folder: Path, codes: Path) -> RoundTrip | None:
+def measure(recipe: Recipe, prepared: PreparedText) -> RoundTrip | None:
     """The round trip of prepared text's target side; None where there are only tokens, or trees.
 
     Args:
         recipe: how it was prepared
-        folder: where it is
-        codes: its BPE codes, or SentencePiece's model
+        prepared: its folder
     """
     split = "valid" if "valid" in recipe.splits else "test"
-    path = folder / "text" / f"{split}.{recipe.target_lang}"
+    path = prepared.sentences(split, recipe.target_lang)
     if recipe.tokenised or recipe.trees or not path.is_file():
         return None
     lower = str.lower if recipe.lowercase else str  # capitals are not what tokens lose
     written = [lower(line) for line in islice(read_lines(path), MOST_LINES) if line]
     if not written:
         return None
-    there_and_back = round_trip(recipe, codes, split)
+    there_and_back = round_trip(recipe, prepared.subword_file(recipe.subword), split)
     restored = [there_and_back(line) for line in written]
     changes = differences(written, restored)
     unchanged = unchanged_share(written, restored)

@@ -12,13 +12,13 @@ from vaswani.common.files import Table, read_json, sha256_of
 from vaswani.common.find import find_run, first_data_bin
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.pieces import check_dictionary, symbols
-from vaswani.data.prepared_text import check_prepared, find_subword_model, recipe_in
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.tokenisation import is_lowercase
+from vaswani.folders.data_bin import SPLITS, DataBin
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import (
     BPE,
     SENTENCEPIECE,
-    SPLITS,
     SUBWORD_MODELS,
     Recipe,
     TextRecipe,
@@ -67,21 +67,22 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     """
     if is_model(name):
         return in_model(Path(name))
-    folder = text_folder(name) or folder_of_run(name)
-    kind, codes = find_subword_model(folder)
-    recipe = recipe_in(folder)
-    dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
+    prepared = text_named(name) or text_of_run(name)
+    kind, codes = prepared.subword_model()
+    recipe = prepared.recipe()
+    dictionaries = prepared.data_bin.dictionaries()
     if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:
         raise UserError(
-            f"--like {name} needs what 'vaswani prepare' made, but {folder} has no recipe.yaml, no "
-            f"{SUBWORD_MODELS[kind].title}, or not one dictionary for both languages"
+            f"--like {name} needs what 'vaswani prepare' made, but {prepared.folder} has no "
+            f"{prepared.recipe_file.name}, no {SUBWORD_MODELS[kind].title}, or not one dictionary "
+            "for both languages"
         )
-    check_prepared(folder, [codes, *dictionaries])
+    prepared.check([codes, *dictionaries])
     if kind == SENTENCEPIECE:
         check_dictionary(codes, dictionaries[0])
     if kind == BPE and is_lowercase(symbols(dictionaries[0])):  # as 'vaswani pack' decides
         recipe = replace(recipe, lowercase=True)
-    return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
+    return SharedVocabulary(prepared.folder, recipe, (codes, dictionaries[0]))
 
 
 def is_model(name: str) -> bool:
@@ -89,15 +90,15 @@ def is_model(name: str) -> bool:
     return (Path(name) / "config.json").is_file()
 
 
-def text_folder(name: str) -> Path | None:
+def text_named(name: str) -> PreparedText | None:
     """The folder of prepared text that this is, or the data-bin of; None if it is neither."""
-    places = (Path(name), Path(name).parent)
-    return next((place for place in places if (place / "data-bin").is_dir()), None)
+    places = [PreparedText(Path(name)), PreparedText(Path(name).parent)]
+    return next((text for text in places if text.has_data_bin), None)
 
 
 def is_text(name: str) -> bool:
     """Whether ``--like`` names prepared text, rather than a run or a packed model."""
-    return not is_model(name) and text_folder(name) is not None
+    return not is_model(name) and text_named(name) is not None
 
 
 def in_model(folder: Path) -> SharedVocabulary:
@@ -134,16 +135,16 @@ def in_model(folder: Path) -> SharedVocabulary:
     return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
 
 
-def folder_of_run(name: str) -> Path:
+def text_of_run(name: str) -> PreparedText:
     """The folder of the text that a run was trained on.
 
     Raises:
         UserError: there is no such run, or its dictionary is not the one of before.
     """
     run = find_run(name)
-    data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
+    data = DataBin(first_data_bin(read_yaml(run / "config.yaml")["task"]["data"]))
     before = read_json(run / "env.json").get("data", {}).get("sha256", {})
-    for path in sorted(data.glob("dict.*.txt")):
+    for path in data.dictionaries():
         if before.get(path.name, "") not in ("", sha256_of(path)):
             raise UserError(f"{path} is no longer the dictionary that {run} was trained with")
-    return data.parent
+    return PreparedText.around(data.folder)

@@ -24,6 +24,7 @@ from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.search_options import TranslationOptions
 
 
@@ -158,13 +159,12 @@ class LogWriter:
 # ---- the data --------------------------------------------------------------------------------
 
 
-def data_folder(config: DictConfig) -> Path:
-    """The data-bin, or the folder with the text that ``vaswani prepare`` made it from."""
-    folder = first_data_bin(config.task.data)
-    return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
+def text_of_run(task: Mapping[str, object]) -> PreparedText:
+    """The folder with the recipe and the subword model of the data that a run's task names."""
+    return PreparedText.of(first_data_bin(task.get("data")))
 
 
-def data_of_run(task: Mapping[str, object]) -> data_bin.DataBin:
+def data_of_run(task: Mapping[str, object]) -> data_bin.ParallelText:
     """The data that a run's task names, with its languages.
 
     Raises:
@@ -181,11 +181,12 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
     Raises:
         UserError: no such data or subset, or it is empty or damaged.
     """
-    data = data_of_run(config.task)
-    folder, pair = data.folder, data.languages
-    for language in pair:
-        data_bin.load_dictionary(folder / f"dict.{language}.txt")
-    prefix = data_bin.split_prefix(folder, subset, *pair)
+    text = data_of_run(config.task)
+    pair = text.languages
+    dictionaries = [text.data.dictionary(language) for language in pair]
+    for dictionary in dictionaries:
+        data_bin.load_dictionary(dictionary)
+    prefix = text.data.prefix(subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
     present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
     sentences = [len(data_bin.read_index(str(side)).sizes) for side in present]
@@ -197,7 +198,7 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
             f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: the "
             "numbers should be equal; prepare it again"
         )
-    files = [folder / f"dict.{language}.txt" for language in pair]
+    files = dictionaries
     for side in sides:
         files += [Path(f"{side}.idx"), Path(f"{side}.bin")]
     return [path for path in files if path.is_file()], total

@@ -19,9 +19,8 @@ from vaswani.configuration.fairseq_config import complete, with_defaults
 from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
 from vaswani.data.bpe import undo
-from vaswani.data.prepared_text import find_subword_model, text_rules_of
 from vaswani.data.tokenisation import TargetText
-from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_folder, data_of_run
+from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_of_run, text_of_run
 from vaswani.decoding.process_engine import one_thread
 from vaswani.folders.recipe import SENTENCEPIECE, SUBWORD_MODELS, TextRecipe
 from vaswani.folders.search_options import (
@@ -54,14 +53,12 @@ def target_text(config: DictConfig) -> TargetText:
     Raises:
         UserError: SentencePiece made them, but its model is no longer beside the data.
     """
-    folder = data_folder(config)
-    kind, learned = find_subword_model(folder)
+    prepared = text_of_run(config.task)
+    kind, learned = prepared.subword_model()
     if kind == SENTENCEPIECE and learned is None:
-        raise UserError(
-            f"{folder / SUBWORD_MODELS[kind].in_data} is missing: run 'vaswani prepare' again"
-        )
+        raise UserError(f"{prepared.subword_file(kind)} is missing: run 'vaswani prepare' again")
     langs = (config.task.source_lang, config.task.target_lang)
-    return TargetText(TextRecipe(*langs, bpe=kind, text_rules=text_rules_of(folder)), learned)
+    return TargetText(TextRecipe(*langs, bpe=kind, text_rules=prepared.text_rules()), learned)
 
 
 def translate(
@@ -87,8 +84,9 @@ def key_of_translation(config: DictConfig, files: list[Path], precision: str) ->
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
-    kind, _ = find_subword_model(data_folder(config))
-    restored = [] if kind == SENTENCEPIECE else [text_rules_of(data_folder(config))]
+    prepared = text_of_run(config.task)
+    kind, _ = prepared.subword_model()
+    restored = [] if kind == SENTENCEPIECE else [prepared.text_rules()]
     return key_of([hashes, task, search, config.dataset.max_tokens, precision, *restored])
 
 
@@ -127,7 +125,7 @@ def generation_config(
             },
         },
     )
-    kind, _ = find_subword_model(data_folder(config))
+    kind, _ = text_of_run(config.task).subword_model()
     batch = CPU_BATCH if on_cpu(config) else GPU_BATCH
     additions: dict[str, Table] = {
         "common_eval": {"post_process": SUBWORD_MODELS[kind].remove},

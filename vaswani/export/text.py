@@ -9,6 +9,7 @@ from vaswani.common.find import first_data_bin
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
 from vaswani.folders.model_folder import ModelFolder
+from vaswani.folders.prepared_text import TEXT, PreparedText
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
         prepared = first_data_bin(data).parent
         for place in (prepared, config.parent.parent.parent / prepared):
             for subset in ("test", "valid"):
-                source, target = (place / "text" / f"{subset}.{lang}" for lang in folder.langs)
+                source, target = PreparedText(place).sides(TEXT, subset, folder.langs)
                 if source.is_file() and target.is_file():
                     return str(source), str(target)
     raise UserError(

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from vaswani.common.errors import UserError
+from vaswani.folders.data_bin import SPLITS
 from vaswani_transformer.io import moses
 from vaswani_transformer.io.typed import read_record
 
 T = TypeVar("T")
-
-#: the sets of sentence pairs
-SPLITS = ("train", "valid", "test")
-#: in the folder of prepared data: how everything else there was made
-RECIPE_FILE = "recipe.yaml"
 
 #: what splits words, by fairseq's names (``--bpe``): byte pair encoding of Moses' tokens (5.1), or
 #: SentencePiece, whose pieces are of raw text, in which a space is a character like others
@@ -26,8 +22,6 @@ class SubwordModel(NamedTuple):
     """What is learned, in words and as a file; and how fairseq is told to undo it."""
 
     title: str
-    #: its name beside a data-bin
-    in_data: str
     #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
     in_model: str
     #: fairseq's ``--remove-bpe``
@@ -35,10 +29,8 @@ class SubwordModel(NamedTuple):
 
 
 SUBWORD_MODELS: dict[Name, SubwordModel] = {
-    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
-    SENTENCEPIECE: SubwordModel(
-        "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
-    ),
+    BPE: SubwordModel("BPE codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: SubwordModel("SentencePiece model", "sentencepiece.bpe.model", SENTENCEPIECE),
 }
 
 

@@ -11,8 +11,8 @@ from vaswani.common.files import sha256_of
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
-from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.tokenisation import is_lowercase
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, Recipe, TextRecipe
 from vaswani_transformer.io import moses
 
@@ -58,13 +58,14 @@ def text_recipe(
     Raises:
         UserError: words are split, but there is no such file, or it is another's.
     """
-    prepared = recipe_in(folder.parent)
-    places = [folder.parent, folder] if prepared else [folder]
+    text = PreparedText.around(folder)
+    prepared = text.recipe()
+    places = [text.folder, folder] if prepared else [folder]
     sides = [symbols(path) for path in dictionaries]
     kind, codes = find_codes(options, places, prepared, sides, dictionaries)
     if prepared:
         used = [*dictionaries, *([codes] if codes else [])]
-        check_prepared(folder.parent, [path for path in used if is_inside(path, folder.parent)])
+        text.check([path for path in used if is_inside(path, text.folder)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
     lowercase = lowercase or bool(prepared and prepared.lowercase)
@@ -111,8 +112,8 @@ def find_codes(
     kind = next((each for each in files if files[each]), prepared.subword if prepared else kind)
     if prepared and kind != prepared.subword:
         raise UserError(
-            f"{FLAGS[kind]} contradicts {places[0] / 'recipe.yaml'}, whose text was split by "
-            f"{prepared.subword}: leave it out"
+            f"{FLAGS[kind]} contradicts {PreparedText(places[0]).recipe_file}, whose text was "
+            f"split by {prepared.subword}: leave it out"
         )
     named = files[kind]
     if not named and not parts[kind]:

@@ -17,7 +17,8 @@ from vaswani.common.find import first_data_bin
 from vaswani.common.templates import render
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.plugin import load_user_dir, to_dict
-from vaswani.data.data_bin import load_dictionary, pairs_in
+from vaswani.data.data_bin import load_dictionary
+from vaswani.folders.data_bin import DataBin
 from vaswani.folders.model_folder import Contents
 from vaswani.folders.search_options import BEAM_OPTIONS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
@@ -55,7 +56,7 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents
     architecture, parameters, variant = our_model(state, sections["model"], checkpoint)
     data = data_folder(options.data, sections["task"], checkpoint)
     langs = languages(options, sections["task"], data)
-    dictionaries = data / f"dict.{langs[0]}.txt", data / f"dict.{langs[1]}.txt"
+    dictionaries = DataBin(data).dictionary(langs[0]), DataBin(data).dictionary(langs[1])
     text, codes = text_recipe(options, data, langs, dictionaries)
     try:
         check(architecture, variant, parameters, dictionaries, langs, state)
@@ -141,12 +142,12 @@ def data_folder(named: str | None, task: Table, checkpoint: Path) -> Path:
             f"there is no folder {folder}, which should have the dictionaries: run this where "
             "'vaswani train' was run, or 'vaswani pack' with --data DIR"
         )
-    return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
+    return DataBin.at(folder).folder
 
 
 def languages(options: DataOptions, task: Table, folder: Path) -> tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
-    pairs = pairs_in(folder)
+    pairs = DataBin(folder).pairs()
     source = options.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
     target = options.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
     if not source or not target:
@@ -197,7 +198,7 @@ def origin(state: Table, sections: Table, checkpoint: Path, data: Path) -> Table
         "updates": history.get("num_updates"),
         "averaged": len(averaged) if isinstance(averaged, list) else None,
         "seed": (sections.get("common") or sections["model"]).get("seed"),
-        "data": data.parent.name if data.name == "data-bin" else data.name,
+        "data": DataBin(data).name,
     }
     for section in ("criterion", "optimizer", "lr_scheduler"):
         name = (sections.get(section) or {}).get("_name")

@@ -6,7 +6,8 @@ import numpy as np
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.data.data_bin import read_index, split_prefix
+from vaswani.data.data_bin import read_index
+from vaswani.folders.data_bin import DataBin
 
 #: per cent of the lines that are at most as long
 QUANTILES = (50, 90, 99, 100)
@@ -22,7 +23,7 @@ def text_lengths(data: Path, langs: tuple[str, str]) -> Table:
         langs: source and target
     """
     try:
-        sizes = read_index(f"{split_prefix(data, 'train', *langs)}.{langs[0]}").sizes
+        sizes = read_index(f"{DataBin(data).prefix('train', *langs)}.{langs[0]}").sizes
     except UserError:  # dictionaries alone are packed, too
         return {}
     if not len(sizes):

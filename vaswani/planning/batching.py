@@ -59,15 +59,15 @@ def training_text(config: DictConfig) -> TrainingText:
     """
     if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
-    data = data_bin.data_bin_of(config.task)
-    config = complete(config, data.options)
-    data_bin.check_dictionaries(config, data.folder)
-    data_bin.sentence_lengths(data.folder, config.dataset.train_subset, *data.languages)
+    text = data_bin.data_bin_of(config.task)
+    config = complete(config, text.options)
+    data_bin.check_dictionaries(config, text)
+    data_bin.sentence_lengths(text, config.dataset.train_subset)
     task = tasks.setup_task(fairseq_form(config).task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)
     lengths = (float(dataset.src_sizes.mean()), float(dataset.tgt_sizes.mean()))
-    return TrainingText(task, data.folder, lengths)
+    return TrainingText(task, text.data.folder, lengths)
 
 
 def text_of_assumed_size(config: DictConfig) -> TrainingText:

@@ -27,10 +27,10 @@ from vaswani.common.yaml_tables import parse_yaml
 from vaswani.configuration.fairseq_config import complete, config_of
 from vaswani.configuration.plugin import load_plugin
 from vaswani.data import data_bin
-from vaswani.data.prepared_text import has_trees, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import hardly_spaced
-from vaswani.folders.recipe import BPE, SUBWORD_MODELS
+from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.recipe import BPE, SUBWORD_MODELS, Recipe
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import BPE_DROPOUT, Settings, settings_for, value_for
 
@@ -82,14 +82,16 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
         UserError: there is no data or validation set, or one of them is empty or damaged.
     """
     load_plugin()
-    binarised = data_bin.data_bin_of({"data": str(data)})
-    folder, languages = binarised.folder, binarised.languages
-    pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
-    valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
+    text = data_bin.data_bin_of({"data": str(data)})
+    languages = text.languages
+    prepared = PreparedText.around(text.data.folder)
+    pairs = len(data_bin.sentence_lengths(text, "train")[0])
+    valid = np.maximum(*data_bin.sentence_lengths(text, "valid"))
     longest = longest_sentence()
-    settings = settings_of_text(folder, pairs)
+    recipe = prepared.recipe()
+    settings = settings_of_text(recipe, pairs)
     gpus = torch.cuda.device_count()
-    dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
+    dictionaries = {sha256_of(text.data.dictionary(language)) for language in languages}
     return Conditions(
         name=name,
         data=data,
@@ -102,30 +104,23 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
         left_out=int((valid > longest).sum()),
         validation=len(valid),
         longest=int(valid[valid <= longest].max(initial=0)),
-        trees=has_trees(folder),
-        restoring=restoring(folder.parent, languages[1]),
-        bpe_dropout=has_bpe_dropout(folder.parent),
+        trees=recipe is not None and recipe.trees,
+        restoring=restoring(prepared, recipe, languages[1]),
+        bpe_dropout=recipe is not None and recipe.bpe_dropout is not None,
     )
 
 
-def settings_of_text(folder: Path, pairs: int) -> Settings:
+def settings_of_text(recipe: Recipe | None, pairs: int) -> Settings:
     """The settings for a text of so many pairs, of which BPE-dropout may have made copies.
 
     Args:
-        folder: the data-bin
-        pairs: in it, all copies together
+        recipe: how it was prepared, if that is known
+        pairs: in the data-bin, all copies together
     """
-    recipe = recipe_in(folder.parent)
     copies = recipe.copies if recipe else 1
     settings = settings_for(pairs / copies)
     epochs = math.ceil(settings.epochs / copies)  # each of which is so many of the text
     return replace(settings, epochs=epochs)
-
-
-def has_bpe_dropout(prepared: Path) -> bool:
-    """Whether the training text in a prepared folder was split with BPE-dropout."""
-    recipe = recipe_in(prepared)
-    return recipe is not None and recipe.bpe_dropout is not None
 
 
 def longest_sentence() -> int:
@@ -133,13 +128,12 @@ def longest_sentence() -> int:
     return int(VaswaniTranslationConfig().max_source_positions)
 
 
-def restoring(prepared: Path, lang: str) -> dict[str, str]:
+def restoring(text: PreparedText, recipe: Recipe | None, lang: str) -> dict[str, str]:
     """How text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
 
-    As a folder's recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
+    As the recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
-    recipe = recipe_in(prepared)
-    path = prepared / "text" / f"valid.{lang}"
+    path = text.sentences("valid", lang)
     kind = recipe.subword if recipe else BPE
     names = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
     if recipe and not recipe.tokenised and path.is_file():
@@ -254,7 +248,7 @@ def next_commands(name: str, data: Path) -> list[str]:
         f"vaswani score {name}{subset}",
     ]
     packed = [f"vaswani pack {name}", f"vaswani translate runs/{name}/model"]
-    return scored + ([] if has_trees(data) else packed)
+    return scored + ([] if PreparedText.around(data).has_trees() else packed)
 
 
 def machine(conditions: Conditions) -> str:

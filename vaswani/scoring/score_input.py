@@ -15,10 +15,10 @@ import sacrebleu
 from vaswani.common.errors import UserError, plural
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import find_run, first_data_bin
-from vaswani.data.prepared_text import check_prepared, recipe_in
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import composed
 from vaswani.decoding.translations import translations_of
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Name
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 from vaswani.scoring.published import BY_NAME
@@ -100,7 +100,7 @@ class ScoreInput:
         and what split it, if known."""
         if "data" not in self.translation:
             return None
-        recipe = recipe_in(first_data_bin(self.translation["data"]).parent)
+        recipe = PreparedText.around(first_data_bin(self.translation["data"])).recipe()
         if recipe is None or recipe.restored_bleu is None:
             return None
         return recipe.restored_lines, recipe.restored_bleu, recipe.subword
@@ -128,29 +128,28 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     data_bin = first_data_bin(report["data"])
     check_translated(data_bin, report, translations, name)
-    data = data_bin.parent
-    recipe = recipe_in(data)
+    prepared = PreparedText.around(data_bin)
+    recipe = prepared.recipe()
     if recipe is None:
         raise UserError(
-            f"{data} was not made by 'vaswani prepare', so its references are unknown: use "
-            f"--hypotheses {translations} --references FILE"
+            f"{prepared.folder} was not made by 'vaswani prepare', so its references are unknown: "
+            f"use --hypotheses {translations} --references FILE"
         )
-    target = f"{subset}.{recipe.target_lang}"
-    check_prepared(data, [data / "text" / target, data / "tok" / target])
+    sentences = prepared.sentences(subset, recipe.target_lang)
+    references = prepared.tokens(subset, recipe.target_lang)
+    prepared.check([sentences, references])
     wmt = recipe.archives == "wmt14"
     # which are no words; there is always text beside them
     pieces = recipe.subword == SENTENCEPIECE
     compose = recipe.unicode == "NFC"
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
-        text=None
-        if recipe.tokenised
-        else read_text(translations, data / "text" / target, compose=compose),
-        tokens=None if pieces else read_aligned(tokens, data / "tok" / target, compose=compose),
+        text=None if recipe.tokenised else read_text(translations, sentences, compose=compose),
+        tokens=None if pieces else read_aligned(tokens, references, compose=compose),
         pair=recipe.langs,
         test_set=BY_NAME.get(str(getattr(recipe, subset, ""))) if wmt else None,
         split_hyphens=recipe.split_hyphens,
-        trees=data / "text" / f"{subset}.ptb" if recipe.trees else None,
+        trees=prepared.trees(subset) if recipe.trees else None,
         translation=report,
     )
 
