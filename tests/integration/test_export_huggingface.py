@@ -29,6 +29,7 @@ from vaswani.export.to_huggingface import PAD, MarianEngine, generation_configur
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import TextRecipe
 from vaswani.folders.search_options import TranslationOptions
+from vaswani_transformer.config import TransformerConfig
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
@@ -106,7 +107,7 @@ def test_two_dictionaries_have_their_own_words_and_matrices(tmp_path):
     ],
 )
 def test_the_search_has_transformers_names(options, expected):
-    limits = {"max_source_positions": 64, "max_target_positions": 40}
+    limits = TransformerConfig(max_source_positions=64, max_target_positions=40)
     found = generation_configuration(TranslationOptions(**options), limits)
     assert expected.items() <= found.items()
     assert (found["pad_token_id"], found["decoder_start_token_id"], found["eos_token_id"]) == (

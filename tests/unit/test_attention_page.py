@@ -10,7 +10,7 @@ import pytest
 
 from tests.attentions import ARABIC, HEBREW, ODD, made
 from tests.models import small_model
-from vaswani.attention_page.maps import Unit, between, check_number, head_weights
+from vaswani.attention_page.maps import Unit, between, check_size, head_weights
 from vaswani.attention_page.page import page
 from vaswani.common.errors import UserError
 
@@ -154,6 +154,6 @@ def test_the_page_needs_nothing_from_elsewhere():
 def test_more_weights_than_a_page_can_show_are_refused():
     model = small_model(encoder_layers=3)
     weights = 12 * 10 * 10 + 8 * (20 * 20 + 20 * 10)  # of the encoder's heads, the decoder's
-    check_number(model, 10, 20, weights)
+    check_size(model, 10, 20, weights)
     with pytest.raises(UserError):
-        check_number(model, 10, 20, weights - 1)
+        check_size(model, 10, 20, weights - 1)

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from vaswani.export.card import export_card, licence_of
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
 from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent
 from vaswani.export.text import proof_text
-from vaswani.folders.exported_model import EXPORTED, ExportedModel
+from vaswani.folders.exported_model import EXPORTED, ExportedModel, ExportTable
 from vaswani.folders.model_folder import ModelFolder, write_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,20 +197,22 @@ def test_an_export_that_could_not_be_proved_is_refused(arguments, named, run, ca
 
 def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
     model = ModelFolder.read(run / "runs" / "mine" / "model")
-    text = {**TABLE["text"], "tokeniser": "moses", "bpe": "subword_nmt"}
+    recipe = replace(model.recipe, tokeniser="moses", bpe="subword_nmt")
     generation = {"beam": 4, "lenpen": 0.6, "length_penalty": "fairseq"}
-    table = {**TABLE, "target": "fairseq", "text": text, "generation": generation}
-    card = export_card(table, model, Path("a model"), ["greedy 1 of 1"])
+    table = table_of(target="fairseq", generation=generation)
+    card = export_card(table, replace(model, recipe=recipe), Path("a model"), ["greedy 1 of 1"])
     assert "fairseq-interactive 'a model' --path 'a model'/model.pt --source-lang en" in card
     assert "--tokenizer moses --moses-no-dash-splits" in card
     assert "--bpe subword_nmt --bpe-codes 'a model'/bpecodes" in card
     assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
 
 
-SEARCHED = {
-    **TABLE,
-    "generation": {"beam": 4, "lenpen": 0.6, "max_len_a": 1.0, "max_len_b": 50},
-}
+def table_of(**changed):
+    """An export's table with other sections."""
+    return ExportTable.from_json({**TABLE, **changed}, "vaswani.json")
+
+
+SEARCHED = table_of(generation={"beam": 4, "lenpen": 0.6, "max_len_a": 1.0, "max_len_b": 50})
 EDITED_CARD = """---
 language: [en, de]
 license: cc-by-4.0
@@ -240,7 +242,7 @@ def test_an_exports_card_has_the_licence_and_the_text_of_the_models_card(target,
     """Attribution and limits too; no link to a file that is not beside the export."""
     folder = run / "runs" / "mine" / "model"
     (folder / "README.md").write_text(EDITED_CARD, encoding="utf-8")
-    card = export_card({**SEARCHED, "target": target}, ModelFolder.read(folder), Path("out"), [])
+    card = export_card(replace(SEARCHED, target=target), ModelFolder.read(folder), Path("out"), [])
     head, about = card.split("\n---\n")[0], card.split("## About the model\n")[1]
     assert "license: cc-by-4.0" in head.splitlines()
     assert "short** sentences (record, [the paper](https://arxiv.org/abs/1706.03762))" in about

@@ -131,23 +131,23 @@ def is_run_or_checkpoint(name: str) -> bool:
     return is_run(folder) and not is_model_folder(folder)
 
 
-def attend(translator: Translator, source: str, target: str | None, most: int) -> Attention:
+def attend(translator: Translator, source: str, target: str | None, max_weights: int) -> Attention:
     """The attention of a model over a sentence and its translation.
 
     Args:
         translator: a :class:`vaswani.decoding.translator.Translator`
         source: raw text
         target: raw text; None: the model's own translation
-        most: the greatest number of weights, over all heads
+        max_weights: over all heads
 
     Raises:
-        UserError: a sentence is empty or too long, or there are more weights than ``most``.
+        UserError: a sentence is empty or too long, or there are more weights than ``max_weights``.
     """
     engine = translator.engine
     assert isinstance(engine, ProcessEngine), "an export has no weights of attention to show"
     read, source_ids = sentence(translator, source, "source")
     if target is None:
-        target_ids = best(translator, read)
+        target_ids = translate_ids(translator, read)
         target_subwords = [engine.target[number] for number in target_ids[:-1]]
         joined = translator.target_text.tokens(" ".join(target_subwords))
         text = translator.target_text.text(joined)
@@ -155,7 +155,7 @@ def attend(translator: Translator, source: str, target: str | None, most: int) -
         read_target, target_ids = sentence(translator, target, "target")
         target_subwords = read_target.subwords
         text = target
-    check_number(engine.model, len(source_ids), len(target_ids), most)
+    check_size(engine.model, len(source_ids), len(target_ids), max_weights)
     source_lang, target_lang = translator.folder.langs
     moses = translator.folder.recipe.bpe != SENTENCEPIECE
     sides = {
@@ -183,7 +183,7 @@ def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentenc
     return read, read.ids
 
 
-def best(translator: Translator, read: InputSentence) -> list[int]:
+def translate_ids(translator: Translator, read: InputSentence) -> list[int]:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
     hypotheses = translator.search([read], translator.options.changed(nbest=1))
     tokens: list[int] = hypotheses[0][0].tokens
@@ -225,15 +225,15 @@ def side(
     return Side(lang, [*words, end], [*units, end])
 
 
-def check_number(model: nn.Module, source: int, target: int, most: int) -> None:
+def check_size(model: nn.Module, source: int, target: int, max_weights: int) -> None:
     """Raises UserError if there are more weights than can be shown."""
     encoder = sum(layer.self_attention.num_heads for layer in model.encoder.layers)
     decoder = sum(layer.self_attention.num_heads for layer in model.decoder.layers)
     count = encoder * source**2 + decoder * (target**2 + target * source)
-    if count > most:
+    if count > max_weights:
         raise UserError(
             f"a source of {source:,} subwords and a target of {target:,} have {count:,} weights, "
-            f"but a page can show {most:,} at most: give a shorter sentence"
+            f"but a page can show {max_weights:,} at most: give a shorter sentence"
         )
 
 

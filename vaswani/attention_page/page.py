@@ -8,12 +8,12 @@ is off by more than 0.004.
 import base64
 import html
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
-from vaswani.common.files import Table
 from vaswani.common.templates import render
 
 #: weights on a page, each of which takes 4/3 bytes: 32 MB
@@ -44,12 +44,12 @@ def page(attention: Attention, by: str) -> str:
     return render(HERE.with_suffix(".html"), **parts)
 
 
-def as_json(table: Table) -> str:
+def as_json(table: Mapping[str, object]) -> str:
     """JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def data_of(attention: Attention, by: str) -> Table:
+def data_of(attention: Attention, by: str) -> dict[str, object]:
     """What the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
@@ -62,20 +62,20 @@ def data_of(attention: Attention, by: str) -> Table:
                 "columns": kind.columns,
                 "layers": weights.shape[0],
                 "heads": weights.shape[1],
-                "weights": packed(weights),
+                "weights": as_base64(weights),
             }
         )
-    sides = {name: table_of(side) for name, side in attention.sides.items()}
+    sides = {name: side_as_json(side) for name, side in attention.sides.items()}
     return {"by": by, "sides": sides, "kinds": kinds}
 
 
-def table_of(side: Side) -> Table:
+def side_as_json(side: Side) -> dict[str, object]:
     """A side as the page's script reads it."""
     units: dict[str, list[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 
 
-def packed(weights: numpy.ndarray) -> str:
-    """Weights as bytes in base64."""
+def as_base64(weights: numpy.ndarray) -> str:
+    """Return weights as bytes in base64."""
     roots = numpy.rint(255 * numpy.sqrt(weights)).astype(numpy.uint8)
     return base64.b64encode(roots.tobytes()).decode("ascii")

@@ -3,11 +3,12 @@
 import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy
 
 from vaswani.attention_page.maps import KINDS, Attention, view
-from vaswani.common.files import Table, atomic_write
+from vaswani.common.files import atomic_write
 from vaswani.common.progress import bar
 
 #: inches: per word, a map's least width, a picture's greatest width
@@ -61,7 +62,7 @@ def draw(
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down, across, sharey=True, squeeze=False)
     axes = grid.flat
-    words: Table = {"fontsize": 7, "parse_math": False}  # "$" is a word
+    words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
     for axis, head_map, name in zip(axes, maps, names, strict=False):
         axis.imshow(head_map, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
         axis.set_title(name, fontsize=9)

@@ -126,8 +126,8 @@ class Translator:
         self.folder = folder
         self.options = folder.search_options
         self.engine = engine or engine_for(folder, precision, device, user_dir=user_dir)
-        self.source_text = SourceText(folder.recipe, folder.codes)
-        self.target_text = TargetText(folder.recipe, folder.codes)
+        self.source_text = SourceText(folder.recipe, folder.subword_model)
+        self.target_text = TargetText(folder.recipe, folder.subword_model)
         self.lock = threading.Lock()
 
     @classmethod
@@ -202,7 +202,8 @@ class Translator:
         longest = self.engine.longest_source
         if side == "target":
             recipe = self.folder.recipe
-            text = SourceText(replace(recipe, source_lang=recipe.target_lang), self.folder.codes)
+            as_source = replace(recipe, source_lang=recipe.target_lang)
+            text = SourceText(as_source, self.folder.subword_model)
             vocabulary, longest = self.engine.target, self.engine.longest_target
         subwords = text.subwords(text.tokens(line)).split()
         too_long = len(subwords) + 1 > longest

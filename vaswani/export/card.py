@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from vaswani.common.files import Table
 from vaswani.common.markdown import as_section, front_matter, without_dead_links
 from vaswani.common.templates import render
 from vaswani.export.to_huggingface import END, PAD, UNKNOWN
+from vaswani.folders.exported_model import ExportTable
 from vaswani.folders.model_folder import ModelFolder
-from vaswani.folders.recipe import SUBWORD_MODELS, TextRecipe, read_section
+from vaswani.folders.recipe import SUBWORD_MODELS
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
@@ -17,9 +17,9 @@ LICENCE_KEYS = ("license:", "license_name:", "license_link:")
 
 
 def export_card(
-    table: Table,
-    packed: ModelFolder,
-    folder: Path,
+    table: ExportTable,
+    folder: ModelFolder,
+    out: Path,
     proof: list[str],
     user_dir: str | None = None,
 ) -> str:
@@ -27,26 +27,27 @@ def export_card(
 
     Args:
         table: vaswani.json
-        packed: the model folder
-        folder: the export's folder
+        folder: of the packed model
+        out: the export's folder
         proof: the lines of the comparison; none if there was none
         user_dir: defines the model, if it is a variant of the paper's
     """
-    own_card = packed.card
-    values = {**table, "proof": proof}  # not the table's, which has more digits
-    recipe = read_section(TextRecipe, table["text"], "text")
+    own_card = folder.card
+    values = {**table.to_json(), "proof": proof}  # not the table's, which has more digits
+    recipe = folder.recipe
     values["text"] = asdict(recipe)  # complete, where an earlier version packed it
     values["languages"] = [*map(recipe.language, recipe.langs)]
-    values.update(user_dir=user_dir, variant=packed.table.variant)
-    values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
+    values.update(user_dir=user_dir, variant=folder.table.variant)
+    kind = SUBWORD_MODELS[recipe.bpe] if recipe.bpe else None
+    values.update(folder=str(out), kind=kind)
     values.update(licence_lines=licence_lines(own_card), about=about_the_model(own_card))
-    if table["target"] == "huggingface":
-        source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
+    if table.target == "huggingface":
+        source, target = (folder.dictionary(lang).read_bytes() for lang in folder.langs)
         values.update(end=END, pad=PAD, unknown=UNKNOWN, two_vocabularies=source != target)
         return render(HUGGING_FACE, **values)
     flags = [
         f"--{name.replace('_', '-')} {value:g}"
-        for name, value in table["generation"].items()
+        for name, value in table.generation.items()
         # fairseq's search knows only its own length penalty, and no repeated n-grams
         if name not in ("length_penalty", "no_repeat_ngram_size")
     ]
@@ -58,9 +59,9 @@ def licence_lines(card: str) -> list[str]:
     return [line for line in front_matter(card) if line.startswith(LICENCE_KEYS)]
 
 
-def licence_of(packed: ModelFolder) -> str | None:
+def licence_of(folder: ModelFolder) -> str | None:
     """Return the licence that a packed model's card names, such as ``cc-by-4.0``; None if none."""
-    for line in licence_lines(packed.card):
+    for line in licence_lines(folder.card):
         key, _, value = line.partition(":")
         if key == "license":
             return value.strip().strip("'\"")

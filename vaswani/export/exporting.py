@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, sha256_of, write_json
+from vaswani.common.files import sha256_of, write_json
 from vaswani.common.find import is_run, run_folders
 from vaswani.configuration.plugin import load_plugin
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
@@ -19,7 +19,7 @@ from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
-from vaswani.folders.exported_model import EXPORTED, ExportedModel
+from vaswani.folders.exported_model import ExportedModel, ExportTable, Limits
 from vaswani.folders.model_folder import CARD, EXPORT, ModelFolder, is_model_folder, read_origin
 from vaswani.training.checkpoints import best_of_run
 from vaswani_transformer.vocabulary import Vocabulary
@@ -105,47 +105,47 @@ def prove_and_fill(
     load_plugin()
     packed = Translator(folder, device="cpu", user_dir=target.user_dir)
     proof = Proof(text, target.quantization, packed)
-    table = table_of(folder, target, proof)
-    if folder.codes:
-        for name in to_huggingface.names_of_codes(folder, target.name):
-            shutil.copyfile(folder.codes, part / name)
+    table = describe_export(folder, target, proof)
+    if folder.subword_model:
+        for name in to_huggingface.names_of_subword_model(folder, target.name):
+            shutil.copyfile(folder.subword_model, part / name)
     exported = convert(folder, target, table, part)
     if exported:
         proof.compare(exported)
         proof.print_and_check(target.name)
-        table["proof"] = proof.table()
+        table = replace(table, proof=proof.to_json())
         if target.name == "huggingface":
-            table["versions"] = {name: version(name) for name in ("transformers", "torch")}
+            versions = {name: version(name) for name in ("transformers", "torch")}
+            table = replace(table, versions=versions)
     else:
         print(NOT_COMPARED, file=sys.stderr)
         if proof.packed_search != proof.exported_search:
             print(proof.other_rule(), file=sys.stderr)
-    write_json(part / EXPORT, table)
-    card = export_card(table, folder, out, proof.lines() if exported else [], target.user_dir)
+    write_json(part / EXPORT, table.to_json())
+    comparison = proof.lines() if exported else []
+    card = export_card(table, folder, out, comparison, target.user_dir)
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
 
-def table_of(folder: ModelFolder, target: Target, proof: Proof) -> Table:
-    """vaswani.json, except for the proof."""
-    return {
-        "format": EXPORTED.format,
-        "format_version": EXPORTED.version,
-        "target": target.name,
-        "quantization": target.quantization,
-        "text": folder.table.text,
-        "source_lengths": dict(folder.source_lengths),
-        "generation": proof.generation(folder.generation),
-        "limits": {
-            "source": folder.config.max_source_positions,
-            "target": folder.config.max_target_positions,
-        },
-        "origin": {**folder.table.origin, "packed_config_sha256": folder.table_sha256},
-        "license": licence_of(folder),
-        "scores": folder.table.scores,
-    }
+def describe_export(folder: ModelFolder, target: Target, proof: Proof) -> ExportTable:
+    """What vaswani.json says, except for the proof."""
+    config = folder.config
+    return ExportTable(
+        target=target.name,
+        quantization=target.quantization,
+        text=folder.table.text,
+        source_lengths=folder.table.source_lengths,
+        generation=proof.generation(folder.generation),
+        limits=Limits(config.max_source_positions, config.max_target_positions),
+        origin={**folder.table.origin, "packed_config_sha256": folder.table_sha256},
+        license=licence_of(folder),
+        scores=folder.table.scores,
+    )
 
 
-def convert(folder: ModelFolder, target: Target, table: Table, part: Path) -> Translator | None:
+def convert(
+    folder: ModelFolder, target: Target, table: ExportTable, part: Path
+) -> Translator | None:
     """Write the target's files; gives what translates with them, to be compared.
 
     None for huggingface where there is no transformers.
@@ -153,13 +153,13 @@ def convert(folder: ModelFolder, target: Target, table: Table, part: Path) -> Tr
     if target.name == "ctranslate2":
         to_ctranslate2.write_model(folder, folder.parameters(), part, target.quantization)
         sums = {path.name: "" for path in part.iterdir()}
-        exported = ExportedModel.from_json(part, table, sums)
+        exported = ExportedModel.of_table(part, table, sums)
         return Translator(exported, engine=CTranslate2Engine(exported, device="cpu", workers=1))
-    folder = replace(folder, generation=table["generation"])
+    folder = replace(folder, generation=table.generation)
     if target.name == "fairseq":
         to_fairseq.write_checkpoint(folder, folder.parameters(), part)
         for lang in folder.langs:
-            shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
+            shutil.copyfile(folder.dictionary(lang), part / folder.dictionary(lang).name)
         return Translator(folder, engine=to_fairseq.engine_of(part))
     to_huggingface.write_model(folder, folder.parameters(), part)
     if find_spec("transformers") is None:

@@ -19,7 +19,6 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.progress import stage_bar
 from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
@@ -68,7 +67,7 @@ def translate_all(
         who: translates, for the progress bar
     """
     sources = [translator.read(line) for line in sentences]
-    title = f"{who}, {described(options)}"
+    title = f"{who}, {describe(options)}"
     with one_thread(), stage_bar(title, len(sources), "sentences") as bar:
         options_here = options.changed(max_tokens=CPU_BATCH)
         hypotheses = translator.search(sources, options_here, bar.update)
@@ -169,14 +168,14 @@ class Proof:
         for beam, search in zip(beams, searches, strict=True):
             options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search, "export")
-            self.rows.append(self.row(options, output, described(options), self.least_identical))
+            self.rows.append(self.row(options, output, describe(options), self.least_identical))
         if self.packed_search != self.exported_search:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
         """What the export has in place of the paper's length penalty."""
         lenpen = self.exported_search.lenpen
-        return f"{described(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
+        return f"{describe(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
     def compare_models(self, exported: Translator) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
@@ -267,8 +266,8 @@ class Proof:
                     "--reference FILE) show whether it is this text"
                 )
 
-    def table(self) -> Table:
-        """For vaswani.json."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as vaswani.json has it."""
         return {
             "text": self.text.name,
             "mean_length": round(self.length, 2),
@@ -278,8 +277,8 @@ class Proof:
         }
 
 
-def described(options: TranslationOptions) -> str:
-    """A search in words."""
+def describe(options: TranslationOptions) -> str:
+    """Describe a search in words."""
     if options.beam == 1:
         return "greedy"
     rule = "gnmt " if options.length_penalty == "gnmt" else ""

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
-from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer import TransformerConfig as FairseqTransformerConfig
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from transformer_plugin.compat import saving
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.data.bpe import MARK
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
@@ -29,7 +28,7 @@ from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import BPE
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.packed_model import plugin_config
-from vaswani_transformer.config import TransformerConfig as OurConfig
+from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io.packed import shared_matrices
 
 CHECKPOINT = "model.pt"
@@ -47,7 +46,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
     state = {
         "args": None,
         "cfg": configuration(folder),
-        "model": dict(parameters) if is_variant else fairseqs_parameters(folder, parameters),
+        "model": dict(parameters) if is_variant else to_fairseqs_names(folder, parameters),
         "optimizer_history": [
             {
                 "criterion_name": "LabelSmoothedCrossEntropyCriterion",
@@ -63,14 +62,14 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
     saving.write_checkpoint(state, str(out / CHECKPOINT))
 
 
-def configuration(folder: ModelFolder) -> Table:
+def configuration(folder: ModelFolder) -> dict[str, Any]:
     """The sections of fairseq's configuration, as plain values."""
     config = folder.config
-    sections: Table = {}
+    sections: dict[str, Any] = {}
     for name, section in vars(FairseqConfig()).items():
         is_dataclass = hasattr(section, "__dataclass_fields__")
-        sections[name] = plain(OmegaConf.structured(section)) if is_dataclass else None
-    task = plain(OmegaConf.structured(TranslationConfig()))
+        sections[name] = as_plain_values(OmegaConf.structured(section)) if is_dataclass else None
+    task = as_plain_values(OmegaConf.structured(TranslationConfig()))
     limits = {
         name: getattr(config, name) for name in ("max_source_positions", "max_target_positions")
     }
@@ -83,11 +82,11 @@ def configuration(folder: ModelFolder) -> Table:
     variant = folder.table.variant
     if variant:  # registered with fairseq
         registered = plugin_config(config, variant)
-        model = {**plain(OmegaConf.structured(registered)), "_name": variant.arch}
+        model = {**as_plain_values(OmegaConf.structured(registered)), "_name": variant.arch}
     return {**sections, "task": task, "model": model}
 
 
-def text_options(folder: ModelFolder) -> Table:
+def text_options(folder: ModelFolder) -> dict[str, Any]:
     """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
 
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
@@ -101,29 +100,29 @@ def text_options(folder: ModelFolder) -> Table:
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
-    bpe: Table = {"_name": recipe.bpe}
-    if folder.codes and recipe.bpe == BPE:
-        bpe.update(bpe_codes=folder.codes.name, bpe_separator=MARK.strip())
-    elif folder.codes:
+    bpe: dict[str, Any] = {"_name": recipe.bpe}
+    if folder.subword_model and recipe.bpe == BPE:
+        bpe.update(bpe_codes=folder.subword_model.name, bpe_separator=MARK.strip())
+    elif folder.subword_model:
         bpe.update(
-            sentencepiece_model=folder.codes.name,
+            sentencepiece_model=folder.subword_model.name,
             sentencepiece_enable_sampling=False,
             sentencepiece_alpha=None,
         )
     return {
         "tokenizer": moses if recipe.tokeniser == "moses" else None,
-        "bpe": bpe if folder.codes else None,
+        "bpe": bpe if folder.subword_model else None,
     }
 
 
-def plain(section: Any) -> Table:
+def as_plain_values(section: Any) -> dict[str, Any]:
     """A section of fairseq's configuration without classes of fairseq."""
     table = OmegaConf.to_container(section, enum_to_str=True)
     assert isinstance(table, dict)
     return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
-def model_options(config: OurConfig) -> Table:
+def model_options(config: TransformerConfig) -> dict[str, Any]:
     """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
@@ -136,7 +135,7 @@ def model_options(config: OurConfig) -> Table:
         options[f"{side}_normalize_before"] = getattr(config, f"{side}_normalize_before")
         options[limit] = getattr(config, limit)
     shared = shared_matrices(config)
-    defaults = {f.name: f.default for f in fields(TransformerConfig)}
+    defaults = {f.name: f.default for f in fields(FairseqTransformerConfig)}
     plain_values = (type(None), bool, int, float, str)
     return {
         **{name: value for name, value in defaults.items() if type(value) in plain_values},
@@ -166,13 +165,13 @@ def refuse_inexpressible(folder: ModelFolder) -> None:
         )
 
 
-def has_fairseqs_positions(config: OurConfig, side: str) -> bool:
+def has_fairseqs_positions(config: TransformerConfig, side: str) -> bool:
     """Whether a side of the model has fairseq's sinusoids."""
     is_learned = getattr(config, f"{side}_learned_pos")
     return config.sinusoid_layout == "fairseq" and not is_learned
 
 
-def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_fairseqs_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters by fairseq's names, float32."""
     renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
     for side in ("encoder", "decoder"):

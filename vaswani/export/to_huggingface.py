@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, write_json
+from vaswani.common.files import write_json
 from vaswani.decoding.engine import (
     Batch,
     BatchHypotheses,
@@ -72,7 +72,7 @@ def marians_order(width: int) -> list[int]:
     return [*range(0, width, 2), *range(1, width, 2)]
 
 
-def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_marians_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters by Marian's names and in its order, float32.
 
     Args:
@@ -106,7 +106,7 @@ def has_one_matrix(config: TransformerConfig) -> bool:
     return len(shared_matrices(config)) == 2
 
 
-def configuration(config: TransformerConfig, types: tuple[int, int]) -> Table:
+def configuration(config: TransformerConfig, types: tuple[int, int]) -> dict[str, Any]:
     """Marian's config.json.
 
     Args:
@@ -116,8 +116,8 @@ def configuration(config: TransformerConfig, types: tuple[int, int]) -> Table:
     names = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     sizes = {}
     for side in ("encoder", "decoder"):
-        for name, our_name in names.items():
-            sizes[f"{side}_{name}"] = getattr(config, f"{side}_{our_name}")
+        for name, name_here in names.items():
+            sizes[f"{side}_{name}"] = getattr(config, f"{side}_{name_here}")
     tied = has_one_matrix(config)
     return {
         "architectures": ["MarianMTModel"],
@@ -131,7 +131,7 @@ def configuration(config: TransformerConfig, types: tuple[int, int]) -> Table:
         **sizes,
         "activation_function": config.activation_fn,
         "scale_embedding": True,
-        "max_position_embeddings": max(longest(config)),
+        "max_position_embeddings": max(max_lengths(config)),
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
@@ -151,12 +151,14 @@ TOKENS = {
 }
 
 
-def longest(config: TransformerConfig) -> tuple[int, int]:
+def max_lengths(config: TransformerConfig) -> tuple[int, int]:
     """The most tokens that source and target may have."""
     return config.max_source_positions, config.max_target_positions
 
 
-def generation_configuration(options: TranslationOptions, config: TransformerConfig) -> Table:
+def generation_configuration(
+    options: TranslationOptions, config: TransformerConfig
+) -> dict[str, Any]:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
@@ -165,7 +167,7 @@ def generation_configuration(options: TranslationOptions, config: TransformerCon
         options: of the export's search
         config: the packed model's sizes
     """
-    search: Table = {"num_beams": options.beam}
+    search: dict[str, Any] = {"num_beams": options.beam}
     if options.beam > 1:
         search.update(length_penalty=options.lenpen, early_stopping=True)
     if options.min_len:
@@ -179,7 +181,7 @@ def generation_configuration(options: TranslationOptions, config: TransformerCon
         "forced_eos_token_id": END,  # a translation that is cut has an end too
         "bad_words_ids": [[PAD]],  # its logit is 0, which others may be below
         **search,
-        "max_new_tokens": most_tokens(options, *longest(config)),
+        "max_new_tokens": most_tokens(options, *max_lengths(config)),
     }
 
 
@@ -192,7 +194,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
         out: a folder
     """
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
-    stored = save(marians_parameters(folder, parameters), metadata={"format": "pt"})
+    stored = save(to_marians_names(folder, parameters), metadata={"format": "pt"})
     (out / PARAMETERS).write_bytes(stored)
     write_json(out / "config.json", configuration(folder.config, (len(source), len(target))))
     decoding = generation_configuration(folder.search_options, folder.config)
@@ -205,7 +207,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
         write_json(out / "tokenizer_config.json", tokenizer)
 
 
-def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Table:
+def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict[str, Any]:
     """tokenizer_config.json, for SentencePiece's pieces.
 
     Args:
@@ -226,12 +228,12 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Tabl
     }
 
 
-def names_of_codes(folder: ModelFolder, target: str) -> list[str]:
+def names_of_subword_model(folder: ModelFolder, target: str) -> list[str]:
     """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
     one file."""
     if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
         return ["source.spm", "target.spm"]
-    return [folder.codes.name] if folder.codes else []
+    return [folder.subword_model.name] if folder.subword_model else []
 
 
 # ---- compared --------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ class MarianEngine(Engine):
         self.source, self.target = (
             Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs
         )
-        self.longest_source, self.longest_target = longest(folder.config)
+        self.longest_source, self.longest_target = max_lengths(folder.config)
         self.model, loading = transformers.MarianMTModel.from_pretrained(
             out, output_loading_info=True, local_files_only=True
         )
@@ -277,7 +279,7 @@ class MarianEngine(Engine):
                 out, local_files_only=True
             )
 
-    def inputs(self, batch: Batch) -> Table:
+    def inputs(self, batch: Batch) -> dict[str, Any]:
         """A batch as the model takes it, padded on the right."""
         rows = [torch.tensor(ids) for ids in batch.ids]
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)

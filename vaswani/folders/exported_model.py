@@ -26,7 +26,7 @@ from vaswani.folders.model_folder import (
     errors_for_users,
 )
 from vaswani.folders.recipe import TextRecipe, read_section
-from vaswani_transformer.io.folder_table import ExportTable, Limits
+from vaswani_transformer.io.folder_table import FolderTable
 from vaswani_transformer.io.sums import SUMS, check_file, read_sums
 
 EXPORTED = FolderFormat(
@@ -36,6 +36,53 @@ EXPORTED = FolderFormat(
 TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, MODEL_CONFIG = "model.bin", "config.json"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most tokens that a source, and a target, may have, with the end of sentence."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportTable(FolderTable):
+    """What vaswani.json says.
+
+    Attributes:
+        limits: of the model
+        target: one of ``TARGETS``
+        quantization: of CTranslate2; None: float32
+        license: that the model's card names
+        proof: the comparison with the packed model; None if there was none
+        versions: of the libraries that were compared with
+    """
+
+    limits: Limits
+    target: str = TARGETS[0]
+    quantization: str | None = None
+    license: str | None = None
+    proof: dict[str, Any] | None = None
+    versions: dict[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return vaswani.json."""
+        compared = {"proof": self.proof, "versions": self.versions}
+        return {
+            "format": EXPORTED.format,
+            "format_version": EXPORTED.version,
+            "target": self.target,
+            "quantization": self.quantization,
+            "text": self.text,
+            "source_lengths": self.source_lengths,
+            "generation": self.generation,
+            "limits": vars(self.limits),
+            "origin": self.origin,
+            "license": self.license,
+            "scores": self.scores,
+            **{name: table for name, table in compared.items() if table is not None},
+        }
 
 
 @dataclass(frozen=True)
@@ -67,35 +114,31 @@ class ExportedModel(TextModel):
         sums = read_sums(path / SUMS)
         with errors_for_users():
             check_file(path / EXPORT, sums.get(EXPORT), EXPORTED.remedy)
-        exported = cls.from_json(path, table, sums)
+        with errors_for_users():
+            sections = ExportTable.from_json(table, str(path / EXPORT))
+        exported = cls.of_table(path, sections, sums)
         needed = {MODEL, MODEL_CONFIG, *sums} - {CARD}
-        needed |= {exported.codes.name} if exported.codes else set()
+        if exported.subword_model:
+            needed.add(exported.subword_model.name)
         with errors_for_users():
             for name in sorted(needed):
                 check_file(path / name, sums.get(name), EXPORTED.remedy)
         return exported
 
     @classmethod
-    def from_json(
-        cls, path: Path, table: Mapping[str, Any], sums: Mapping[str, str]
-    ) -> "ExportedModel":
-        """Make one of the content of its vaswani.json.
+    def of_table(cls, path: Path, table: ExportTable, sums: Mapping[str, str]) -> "ExportedModel":
+        """Make one of what its vaswani.json says.
 
         Args:
             path: the folder
-            table: the content
+            table: what the file says
             sums: SHA-256 by file name
 
         Raises:
-            UserError: a section or a key is missing, unknown, or of another type.
+            UserError: a key of the text's section is unknown, or of another type.
         """
-        where = str(path / EXPORT)
-        with errors_for_users():
-            sections = ExportTable.from_json(table, where)
-        recipe = read_section(TextRecipe, sections.text, f"{where}: text")
-        return cls(
-            path, recipe, sections.generation, sections.source_lengths, sums, sections.limits
-        )
+        recipe = read_section(TextRecipe, table.text, f"{path / EXPORT}: text")
+        return cls(path, recipe, table.generation, table.source_lengths, sums, table.limits)
 
 
 def check_format(table: Mapping[str, Any], path: Path) -> None:

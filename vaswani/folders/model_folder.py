@@ -85,7 +85,7 @@ class TextModel:
         return self.recipe.langs
 
     @property
-    def codes(self) -> Path | None:
+    def subword_model(self) -> Path | None:
         """The BPE codes or SentencePiece's model; None if words are not split."""
         return self.path / SUBWORD_MODELS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
@@ -138,9 +138,9 @@ class ModelFolder(TextModel):
         recipe = read_section(TextRecipe, model.table.text, f"{path / CONFIG}: text")
         table = model.table
         folder = cls(path, recipe, table.generation, table.source_lengths, model.sums, model)
-        if folder.codes:
+        if folder.subword_model:
             with errors_for_users():
-                model.check_files([folder.codes.name])
+                model.check_files([folder.subword_model.name])
         return folder
 
     @property
@@ -236,13 +236,13 @@ class Contents:
         table: config.json
         parameters: the state dict
         dictionaries: of source and target
-        codes: the BPE codes or SentencePiece's model; None if words are not split
+        subword_model: the BPE codes or SentencePiece's model; None if words are not split
     """
 
     table: ModelTable
     parameters: "Mapping[str, Tensor]"
     dictionaries: tuple[Path, Path]
-    codes: Path | None
+    subword_model: Path | None
 
     @property
     def config(self) -> TransformerConfig:
@@ -252,10 +252,10 @@ class Contents:
     @property
     def copied(self) -> dict[str, Path]:
         """The files that are copied, by their names in the folder."""
-        sides = zip(self.table.languages, self.dictionaries, strict=True)
+        sides = zip(self.table.langs, self.dictionaries, strict=True)
         files = {dictionary_name(lang): path for lang, path in sides}
-        if self.codes:
-            files[SUBWORD_MODELS[self.table.text["bpe"]].in_model] = self.codes
+        if self.subword_model:
+            files[SUBWORD_MODELS[self.table.text["bpe"]].in_model] = self.subword_model
         return files
 
     def count_parameters(self) -> int:

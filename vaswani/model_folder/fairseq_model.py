@@ -68,7 +68,7 @@ def model_from_fairseq(
     """
     completed = complete(options, where)
     check_expressible(completed, where)
-    parameters = renamed(state, where)
+    parameters = rename_parameters(state, where)
     check_final_norms(completed, parameters, where)
     source, target, output = MATRICES
     defaults = VaswaniTransformerConfig()
@@ -130,7 +130,7 @@ def check_final_norms(
             )
 
 
-def renamed(state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+def rename_parameters(state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """The parameters under our names; UserError if one has no place in our model."""
     present = with_present_names(state)
     if "decoder.output_projection.weight" not in present:  # it shares the embedding's

@@ -57,7 +57,7 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents
     data = data_folder(options.data, sections["task"], checkpoint)
     langs = languages(options, sections["task"], data)
     dictionaries = DataBin(data).dictionary(langs[0]), DataBin(data).dictionary(langs[1])
-    text, codes = text_recipe(options, data, langs, dictionaries)
+    text, subword_model = text_recipe(options, data, langs, dictionaries)
     try:
         check(architecture, variant, parameters, dictionaries, langs, state)
     except CheckpointError as error:
@@ -72,7 +72,7 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents
         architecture=architecture,
         variant=variant,
     )
-    return Contents(table, parameters, dictionaries, codes)
+    return Contents(table, parameters, dictionaries, subword_model)
 
 
 def stored_as_halves(contents: Contents, checkpoint: Path) -> Contents:

@@ -1,4 +1,7 @@
-"""What the JSON file of a model folder, or of an export, says, as types. Needs no torch."""
+"""What config.json of a model folder says, as types. Needs no torch.
+
+An export's vaswani.json, which has some of its sections, is read in ``vaswani``.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,7 +56,7 @@ class FolderTable:
         return sections
 
     @property
-    def languages(self) -> tuple[str, str]:
+    def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.text["source_lang"], self.text["target_lang"]
 
@@ -99,18 +102,3 @@ class ModelTable(FolderTable):
             "generation": self.generation,
             "origin": self.origin,
         }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The most tokens that a source, and a target, may have, with the end of sentence."""
-
-    source: int
-    target: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportTable(FolderTable):
-    """The sections of vaswani.json in an export to CTranslate2."""
-
-    limits: Limits

@@ -273,7 +273,7 @@ def read_packed(folder: str | Path) -> PackedModel:
     folder = Path(folder)
     table = read_table(folder)
     sums = read_sums(folder / SUMS)
-    dictionaries = [dictionary_name(language) for language in table.languages]
+    dictionaries = [dictionary_name(language) for language in table.langs]
     check_files(folder, [CONFIG, WEIGHTS, *dictionaries], sums)
     source, target = [Vocabulary.load(folder / name) for name in dictionaries]
     config = read_config(table.architecture, str(folder / CONFIG), table.variant)
