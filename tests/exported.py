@@ -18,7 +18,7 @@ from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.folders import model_folder
 from vaswani.folders.recipe import TextRecipe
 
-RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)
+RECIPE = TextRecipe("en", "de", tokeniser="none", subword=None)
 #: what the models copy besides sentences()
 MORE = ["the house", "the house is big .", "a dog", "the cat sees 1 , 2", "the elephant"]
 

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def dictionary(words: Sequence[str] = WORDS) -> Dictionary:
 
 def pack(
     folder: Path,
-    recipe: TextRecipe = TextRecipe("en", "de", tokeniser="none", bpe=None),  # noqa: B008
+    recipe: TextRecipe = TextRecipe("en", "de", tokeniser="none", subword=None),  # noqa: B008
     words: Sequence[str] = WORDS,
     seed: int = 0,
     **options: Any,
@@ -52,7 +51,7 @@ def write(
     """Pack a model with one dictionary for both sides, and what splits its text, if anything."""
     table = ModelTable(
         architecture={name: getattr(model.cfg, name) for name in kept_options()},
-        text=asdict(recipe),
+        text=recipe.to_json(),
         generation={"beam": 2, "max_len_a": 1, "max_len_b": 5},
         origin={},
     )

@@ -201,7 +201,7 @@ def of_pieces(tmp_path_factory) -> Path:
     pieces.write_dictionary(learned, folder.with_name("dict"))
     known = Dictionary.load(str(folder.with_name("dict")))
     model = small_model(0, task(known, known), max_source_positions=512, max_target_positions=512)
-    recipe = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
+    recipe = TextRecipe("en", "zh", tokeniser="none", subword="sentencepiece")
     packed.write(folder, model, recipe, known)
     shutil.copyfile(learned, folder / learned.name)
     exported.renew(folder, learned.name)

@@ -102,7 +102,7 @@ def model(place, tmp_path_factory) -> Path:
     made = small_model(0, task(known, known), **sizes, encoder_layers=1, decoder_layers=1)
     split = pieces.splitter(learned)
     exported.train(made, known, 250, [split(line) for line in COPIED])
-    recipe = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
+    recipe = TextRecipe("en", "zh", tokeniser="none", subword="sentencepiece")
     packed.write(folder / "model", made, recipe, known, learned)
     exported.change(folder / "model", "generation", beam=4, max_len_a=0, max_len_b=40)
     return folder / "model"

@@ -39,7 +39,7 @@ def model(tmp_path: Path, monkeypatch: Any) -> Path:
 
     monkeypatch.setattr(Translator, "translate_sentences", capitals)
     folder = tmp_path / "model"
-    pack(folder, TextRecipe("en", "de", bpe=None))
+    pack(folder, TextRecipe("en", "de", subword=None))
     change(folder, source_lengths={"50": 4, "99": 9})
     return folder
 

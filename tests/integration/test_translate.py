@@ -150,7 +150,7 @@ def test_fairseqs_from_pretrained_gives_the_same(spoken):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "model"
-    packed.pack(folder, TextRecipe("en", "de", bpe=None))
+    packed.pack(folder, TextRecipe("en", "de", subword=None))
     return folder
 
 
@@ -179,7 +179,7 @@ def test_accents_apart_from_their_letters_are_the_same_words(tmp_path, capsys):
     lines.write_text(f"{composed}\n{apart}\n", encoding="utf-8")
     for form, same in (("NFC", True), ("none", False)):
         folder = tmp_path / form
-        recipe = TextRecipe("en", "de", bpe=None, unicode=form)
+        recipe = TextRecipe("en", "de", subword=None, unicode=form)
         packed.pack(folder, recipe, words=[*packed.WORDS, "café"])
         capsys.readouterr()
         first, second = translated(capsys, folder, lines, "--scores")

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,7 +89,7 @@ TABLE = {
     "format_version": 1,
     "target": "ctranslate2",
     "quantization": None,
-    "text": asdict(exported.RECIPE),
+    "text": exported.RECIPE.to_json(),
     "generation": {"beam": 2},
     "limits": {"source": 64, "target": 64},
     "origin": {},
@@ -197,7 +197,7 @@ def test_an_export_that_could_not_be_proved_is_refused(arguments, named, run, ca
 
 def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
     model = ModelFolder.read(run / "runs" / "mine" / "model")
-    recipe = replace(model.recipe, tokeniser="moses", bpe="subword_nmt")
+    recipe = replace(model.recipe, tokeniser="moses", subword="subword_nmt")
     generation = {"beam": 4, "lenpen": 0.6, "length_penalty": "fairseq"}
     table = table_of(target="fairseq", generation=generation)
     card = export_card(table, replace(model, recipe=recipe), Path("a model"), ["greedy 1 of 1"])

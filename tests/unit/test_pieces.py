@@ -13,7 +13,7 @@ from vaswani.data.text import write_lines
 from vaswani.data.tokenisation import SourceText, TargetText
 from vaswani.folders.recipe import TextRecipe
 
-RECIPE = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
+RECIPE = TextRecipe("en", "zh", tokeniser="none", subword="sentencepiece")
 #: what text may hold: letters that the model has not seen, wide ones, what symbols look like
 ODD = [
     "one two.",

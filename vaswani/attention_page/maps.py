@@ -157,7 +157,7 @@ def attend(translator: Translator, source: str, target: str | None, max_weights:
         text = target
     check_size(engine.model, len(source_ids), len(target_ids), max_weights)
     source_lang, target_lang = translator.folder.langs
-    moses = translator.folder.recipe.bpe != SENTENCEPIECE
+    moses = translator.folder.recipe.subword != SENTENCEPIECE
     sides = {
         "source": side(source_lang, read.subwords, engine.source, moses=moses),
         "target": side(target_lang, target_subwords, engine.target, moses=moses),

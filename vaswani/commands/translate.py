@@ -137,7 +137,7 @@ def splits_lines(folder: TextModel, options: Options, search: TranslationOptions
         "--scores": options.scores,
         "--print-alignment": search.print_alignment,
         f"a model of tokenised text ({folder.path})": (
-            recipe.tokeniser == "none" and recipe.bpe != SENTENCEPIECE
+            recipe.tokeniser == "none" and recipe.subword != SENTENCEPIECE
         ),
     }
     against = [name for name, is_given in names.items() if is_given]

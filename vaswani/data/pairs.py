@@ -184,7 +184,7 @@ def tokenising_work(
     sides = [tokeniser(recipe, lang) for lang in recipe.langs]
 
     # undoing this BPE would join words that end so; of raw text, a few such words are no subwords
-    share = 0.0 if recipe.tokeniser == "none" and recipe.bpe == BPE else BPE_SHARE
+    share = 0.0 if recipe.tokeniser == "none" and recipe.subword == BPE else BPE_SHARE
 
     def work(chunk: Chunk) -> Outcome:
         refuse_bpe(chunk, files, share)

@@ -15,16 +15,14 @@ from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.tokenisation import is_lowercase
 from vaswani.folders.data_bin import SPLITS, DataBin
+from vaswani.folders.model_folder import ModelText, is_model_folder
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import (
     BPE,
     SENTENCEPIECE,
     SUBWORD_MODELS,
     Recipe,
-    TextRecipe,
-    read_section,
 )
-from vaswani_transformer.io.sums import SUMS, check_file, read_sums
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
     """
-    if is_model(name):
+    if is_model_folder(Path(name)):
         return in_model(Path(name))
     prepared = text_named(name) or text_of_run(name)
     kind, codes = prepared.subword_model()
@@ -85,11 +83,6 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     return SharedVocabulary(prepared.folder, recipe, (codes, dictionaries[0]))
 
 
-def is_model(name: str) -> bool:
-    """Whether this is the folder of a packed model."""
-    return (Path(name) / "config.json").is_file()
-
-
 def text_named(name: str) -> PreparedText | None:
     """The folder of prepared text that this is, or the data-bin of; None if it is neither."""
     places = [PreparedText(Path(name)), PreparedText(Path(name).parent)]
@@ -98,7 +91,7 @@ def text_named(name: str) -> PreparedText | None:
 
 def is_text(name: str) -> bool:
     """Whether ``--like`` names prepared text, rather than a run or a packed model."""
-    return not is_model(name) and text_named(name) is not None
+    return not is_model_folder(Path(name)) and text_named(name) is not None
 
 
 def in_model(folder: Path) -> SharedVocabulary:
@@ -107,32 +100,27 @@ def in_model(folder: Path) -> SharedVocabulary:
     Raises:
         UserError: the folder is damaged, words are not split, or the dictionaries differ.
     """
-    where = folder / "config.json"
-    text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
-    if not text.bpe:
+    text = ModelText.read_unchecked(folder)
+    codes = text.subword_model
+    recipe = text.recipe
+    if codes is None or recipe.subword is None:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    codes = SUBWORD_MODELS[text.bpe].in_model
-    names = [codes, *(f"dict.{lang}.txt" for lang in text.langs), where.name]
-    sums = read_sums(folder / SUMS)
-    for name in names:
-        try:
-            check_file(folder / name, sums.get(name), "pack the model again")
-        except ValueError as error:
-            raise UserError(str(error)) from None
-    if sums[names[1]] != sums[names[2]]:
+    text.check_files()
+    source, target = map(text.dictionary, text.langs)
+    if sha256_of(source) != sha256_of(target):
         raise UserError(f"--like {folder} needs one dictionary for both languages")
-    recipe = Recipe(
-        *text.langs,
-        normalise=text.normalise,
-        subword=text.bpe,
-        tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
-        split_hyphens=text.split_hyphens,
-        straight_test_apostrophes=text.straight_apostrophes,
-        lowercase=text.lowercase,
-        unicode=text.unicode,
-        text_rules=text.text_rules,
+    of_data = Recipe(
+        *recipe.langs,
+        normalise=recipe.normalise,
+        subword=recipe.subword,
+        tokenised=recipe.tokeniser == "none" and recipe.subword != SENTENCEPIECE,
+        split_hyphens=recipe.split_hyphens,
+        straight_test_apostrophes=recipe.straight_apostrophes,
+        lowercase=recipe.lowercase,
+        unicode=recipe.unicode,
+        text_rules=recipe.text_rules,
     )
-    return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
+    return SharedVocabulary(folder, of_data, (codes, source))
 
 
 def text_of_run(name: str) -> PreparedText:

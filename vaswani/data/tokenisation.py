@@ -62,7 +62,7 @@ def splitter(recipe: TextRecipe, codes: Path | None, dropout: float = 0.0) -> Te
         codes: the BPE codes or SentencePiece's model, if any
         dropout: of the BPE's merges
     """
-    if codes and recipe.bpe == SENTENCEPIECE:
+    if codes and recipe.subword == SENTENCEPIECE:
         from vaswani.data import pieces
 
         return pieces.splitter(codes)
@@ -102,7 +102,7 @@ class TargetText:
 
     def __init__(self, recipe: TextRecipe, codes: Path | None) -> None:
         self.tokens: TextFunction = bpe.undo
-        if recipe.bpe == SENTENCEPIECE:
+        if recipe.subword == SENTENCEPIECE:
             from vaswani.data import pieces
 
             assert codes is not None, "its model is beside the recipe"

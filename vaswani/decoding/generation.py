@@ -58,7 +58,7 @@ def target_text(config: DictConfig) -> TargetText:
     if kind == SENTENCEPIECE and learned is None:
         raise UserError(f"{prepared.subword_file(kind)} is missing: run 'vaswani prepare' again")
     langs = (config.task.source_lang, config.task.target_lang)
-    return TargetText(TextRecipe(*langs, bpe=kind, text_rules=prepared.text_rules()), learned)
+    return TargetText(TextRecipe(*langs, subword=kind, text_rules=prepared.text_rules()), learned)
 
 
 def translate(

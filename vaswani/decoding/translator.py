@@ -215,7 +215,7 @@ class Translator:
     def words(self, subwords: Sequence[str]) -> list[Word]:
         """The words that subwords form; of SentencePiece, the pieces themselves: there may be no
         space in a sentence."""
-        return words_of(subwords, in_parts=self.folder.recipe.bpe != SENTENCEPIECE)
+        return words_of(subwords, in_parts=self.folder.recipe.subword != SENTENCEPIECE)
 
     def search(
         self,

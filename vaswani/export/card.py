@@ -1,6 +1,5 @@
 """An exported model's README.md: how to use it, its proof, and what the model's own card says."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 from vaswani.common.markdown import as_section, front_matter, without_dead_links
@@ -8,7 +7,6 @@ from vaswani.common.templates import render
 from vaswani.export.to_huggingface import END, PAD, UNKNOWN
 from vaswani.folders.exported_model import ExportTable
 from vaswani.folders.model_folder import ModelFolder
-from vaswani.folders.recipe import SUBWORD_MODELS
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
@@ -35,11 +33,11 @@ def export_card(
     own_card = folder.card
     values = {**table.to_json(), "proof": proof}  # not the table's, which has more digits
     recipe = folder.recipe
-    values["text"] = asdict(recipe)  # complete, where an earlier version packed it
+    values["text"] = recipe.to_json()  # complete, where an earlier version packed it
     values["languages"] = [*map(recipe.language, recipe.langs)]
     values.update(user_dir=user_dir, variant=folder.table.variant)
-    kind = SUBWORD_MODELS[recipe.bpe] if recipe.bpe else None
-    values.update(folder=str(out), kind=kind)
+    file = folder.subword_model
+    values.update(folder=str(out), subword_file=file.name if file else None)
     values.update(licence_lines=licence_lines(own_card), about=about_the_model(own_card))
     if table.target == "huggingface":
         source, target = (folder.dictionary(lang).read_bytes() for lang in folder.langs)

@@ -100,8 +100,8 @@ def text_options(folder: ModelFolder) -> dict[str, Any]:
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
-    bpe: dict[str, Any] = {"_name": recipe.bpe}
-    if folder.subword_model and recipe.bpe == BPE:
+    bpe: dict[str, Any] = {"_name": recipe.subword}
+    if folder.subword_model and recipe.subword == BPE:
         bpe.update(bpe_codes=folder.subword_model.name, bpe_separator=MARK.strip())
     elif folder.subword_model:
         bpe.update(

@@ -202,7 +202,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
     write_json(out / "vocab.json", {symbol: n for n, symbol in enumerate(source)})
     if target != source:
         write_json(out / "target_vocab.json", {symbol: n for n, symbol in enumerate(target)})
-    if folder.recipe.bpe == SENTENCEPIECE:
+    if folder.recipe.subword == SENTENCEPIECE:
         tokenizer = tokenizer_configuration(folder, target != source)
         write_json(out / "tokenizer_config.json", tokenizer)
 
@@ -231,7 +231,7 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict
 def names_of_subword_model(folder: ModelFolder, target: str) -> list[str]:
     """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
     one file."""
-    if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
+    if target == "huggingface" and folder.recipe.subword == SENTENCEPIECE:
         return ["source.spm", "target.spm"]
     return [folder.subword_model.name] if folder.subword_model else []
 

@@ -25,7 +25,7 @@ from vaswani.folders.model_folder import (
     TextModel,
     errors_for_users,
 )
-from vaswani.folders.recipe import TextRecipe, read_section
+from vaswani.folders.recipe import TextRecipe
 from vaswani_transformer.io.folder_table import FolderTable
 from vaswani_transformer.io.sums import SUMS, check_file, read_sums
 
@@ -137,7 +137,7 @@ class ExportedModel(TextModel):
         Raises:
             UserError: a key of the text's section is unknown, or of another type.
         """
-        recipe = read_section(TextRecipe, table.text, f"{path / EXPORT}: text")
+        recipe = TextRecipe.from_json(table.text, f"{path / EXPORT}: text")
         return cls(path, recipe, table.generation, table.source_lengths, sums, table.limits)
 
 

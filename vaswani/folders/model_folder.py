@@ -25,7 +25,7 @@ from vaswani.common.artifact import changed_files, check_unchanged, making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.find import is_run, run_folders
-from vaswani.folders.recipe import SUBWORD_MODELS, TextRecipe, read_section
+from vaswani.folders.recipe import BPE, SENTENCEPIECE, Name, TextRecipe, read_section
 from vaswani.folders.search_options import TranslationOptions
 from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io import packed
@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
     from torch import Tensor
 
 CARD = "README.md"
+#: what splits words, by the names with which fairseq's ``from_pretrained`` finds it
+SUBWORD_FILES: dict[Name, str] = {BPE: "bpecodes", SENTENCEPIECE: "sentencepiece.bpe.model"}
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
 
@@ -62,22 +64,16 @@ PACKED = FolderFormat(CONFIG, FORMAT, VERSION, "vaswani pack", packed.REMEDY)
 
 
 @dataclass(frozen=True)
-class TextModel:
-    """A model, packed or exported, with what raw text needs.
+class ModelText:
+    """The text of a model: how it is prepared, and what it was split and numbered with.
 
     Attributes:
         path: the folder
         recipe: how text is prepared
-        generation: how to search, as the folder says it
-        source_lengths: per cent of the training lines → the subwords that they do not exceed
-        sums: SHA-256 by file name
     """
 
     path: Path
     recipe: TextRecipe
-    generation: Mapping[str, Any]
-    source_lengths: Mapping[str, int]
-    sums: Mapping[str, str]
 
     @property
     def langs(self) -> tuple[str, str]:
@@ -87,7 +83,45 @@ class TextModel:
     @property
     def subword_model(self) -> Path | None:
         """The BPE codes or SentencePiece's model; None if words are not split."""
-        return self.path / SUBWORD_MODELS[self.recipe.bpe].in_model if self.recipe.bpe else None
+        kind = self.recipe.subword
+        return self.path / SUBWORD_FILES[kind] if kind else None
+
+    def dictionary(self, lang: str) -> Path:
+        """The dictionary of a language."""
+        return self.path / dictionary_name(lang)
+
+    @classmethod
+    def read_unchecked(cls, path: Path) -> "ModelText":
+        """Read how a packed model's text is prepared; no file is compared with its hash."""
+        text = read_json(path / CONFIG).get("text", {})
+        return ModelText(path, TextRecipe.from_json(text, f"{path / CONFIG}: text"))
+
+    def check_files(self) -> None:
+        """Raise UserError unless what splits and numbers the text is as it was packed.
+
+        Raises:
+            OSError: a file is missing.
+        """
+        names = [path.name for path in map(self.dictionary, self.langs)]
+        if self.subword_model:
+            names.insert(0, self.subword_model.name)
+        with errors_for_users():
+            packed.check_files(self.path, [*names, CONFIG], read_sums(self.path / SUMS))
+
+
+@dataclass(frozen=True)
+class TextModel(ModelText):
+    """A model, packed or exported, with what raw text needs.
+
+    Attributes:
+        generation: how to search, as the folder says it
+        source_lengths: per cent of the training lines → the subwords that they do not exceed
+        sums: SHA-256 by file name
+    """
+
+    generation: Mapping[str, Any]
+    source_lengths: Mapping[str, int]
+    sums: Mapping[str, str]
 
     @property
     def search_options(self) -> TranslationOptions:
@@ -135,7 +169,7 @@ class ModelFolder(TextModel):
             raise no_model(path)
         with errors_for_users():
             model = packed.read_packed(path)
-        recipe = read_section(TextRecipe, model.table.text, f"{path / CONFIG}: text")
+        recipe = TextRecipe.from_json(model.table.text, f"{path / CONFIG}: text")
         table = model.table
         folder = cls(path, recipe, table.generation, table.source_lengths, model.sums, model)
         if folder.subword_model:
@@ -168,10 +202,6 @@ class ModelFolder(TextModel):
         """The model card, which may have been edited; empty if it was removed."""
         path = self.path / CARD
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-    def dictionary(self, lang: str) -> Path:
-        """The dictionary of a language."""
-        return self.path / dictionary_name(lang)
 
     def parameters(self) -> "dict[str, Tensor]":
         """The model's state dict in float32, with shared matrices under all their names."""
@@ -255,7 +285,7 @@ class Contents:
         sides = zip(self.table.langs, self.dictionaries, strict=True)
         files = {dictionary_name(lang): path for lang, path in sides}
         if self.subword_model:
-            files[SUBWORD_MODELS[self.table.text["bpe"]].in_model] = self.subword_model
+            files[SUBWORD_FILES[self.table.text["bpe"]]] = self.subword_model
         return files
 
     def count_parameters(self) -> int:

@@ -1,13 +1,13 @@
 """How text is prepared: a recipe of whole data, and the part of it that a model needs again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from vaswani.common.errors import UserError
 from vaswani.folders.data_bin import SPLITS
 from vaswani_transformer.io import moses
-from vaswani_transformer.io.typed import read_record
+from vaswani_transformer.io.typed import key_of, read_record
 
 T = TypeVar("T")
 
@@ -19,18 +19,16 @@ SENTENCEPIECE: Final = "sentencepiece"
 
 
 class SubwordModel(NamedTuple):
-    """What is learned, in words and as a file; and how fairseq is told to undo it."""
+    """What is learned, in words; and how fairseq is told to undo it."""
 
     title: str
-    #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
-    in_model: str
     #: fairseq's ``--remove-bpe``
     remove: str
 
 
 SUBWORD_MODELS: dict[Name, SubwordModel] = {
-    BPE: SubwordModel("BPE codes", "bpecodes", "@@ "),
-    SENTENCEPIECE: SubwordModel("SentencePiece model", "sentencepiece.bpe.model", SENTENCEPIECE),
+    BPE: SubwordModel("BPE codes", "@@ "),
+    SENTENCEPIECE: SubwordModel("SentencePiece model", SENTENCEPIECE),
 }
 
 
@@ -52,7 +50,7 @@ class TextRecipe:
     #: the model knows only lower-case letters
     lowercase: bool = False
     #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
-    bpe: Name | None = BPE
+    subword: Name | None = field(default=BPE, metadata={"key": "bpe"})
     #: the form of Unicode that text is brought to: "NFC", in which é is one character; or "none",
     #: as it is, and as earlier versions left it
     unicode: Literal["none", "NFC"] = "none"
@@ -63,6 +61,15 @@ class TextRecipe:
         """Raises ValueError for rules that a later version made."""
         if self.text_rules not in moses.JOINERS:
             raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, object], where: str) -> "TextRecipe":
+        """Read a section ``text``; UserError as in :func:`read_section`."""
+        return read_section(cls, table, where)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the section, complete."""
+        return {key_of(item): getattr(self, item.name) for item in fields(self)}
 
     @property
     def langs(self) -> tuple[str, str]:
@@ -189,7 +196,7 @@ class Recipe:
             tokeniser="none" if without_moses else "moses",
             split_hyphens=self.split_hyphens,
             lowercase=self.lowercase,
-            bpe=self.subword,
+            subword=self.subword,
             unicode=self.unicode,
             text_rules=self.text_rules,
         )

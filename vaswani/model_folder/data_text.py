@@ -78,7 +78,7 @@ def text_recipe(
         target_lang=langs[1],
         tokeniser="none" if kind == SENTENCEPIECE else tokeniser,
         lowercase=lowercase if options.lowercase is None else options.lowercase,
-        bpe=kind,
+        subword=kind,
     )
     if not prepared:
         print(
@@ -138,11 +138,11 @@ def find_codes(
 
 def describe(recipe: TextRecipe) -> str:
     """A recipe in words."""
-    if recipe.bpe == SENTENCEPIECE:
+    if recipe.subword == SENTENCEPIECE:
         return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
     prepared = [moses if recipe.tokeniser == "moses" else "already tokenised"]
     if recipe.lowercase:
         prepared.append("in lower case")
-    prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
+    prepared.append("split by BPE" if recipe.subword else "not split by BPE")
     return ", ".join(prepared)

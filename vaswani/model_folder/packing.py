@@ -1,6 +1,6 @@
 """Collects what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -64,7 +64,7 @@ def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents
         raise CheckpointError(f"{checkpoint}: {error}") from None
     generation = decoding(run, sections)
     table = ModelTable(
-        text=asdict(text),
+        text=text.to_json(),
         generation=generation,
         origin=origin(state, sections, checkpoint, data),
         source_lengths=text_lengths(data, langs),

@@ -4,7 +4,7 @@ A file may be edited by hand: ``"false"`` in quotes is text, and true to Python.
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -102,7 +102,8 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
     """A table as the dataclass of its fields; a field may be a dataclass itself.
 
     Args:
-        kind: the dataclass; a field without a default is a key that has to be there
+        kind: the dataclass; a field without a default is a key that has to be there. A key of
+            another name than its field is in the field's metadata, as ``key``
         table: the values
         where: the table is from, for the message
         others: whether keys that are no fields are left out
@@ -112,22 +113,28 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"{where} must be a table, not {shown(table)}")
-    items = fields(kind)  # type: ignore[arg-type]
-    names = [item.name for item in items]
+    items = {key_of(item): item for item in fields(kind)}  # type: ignore[arg-type]
     for key in table:
-        if key not in names and not others:
+        if key not in items and not others:
             raise ValueError(f"{where} has {key!r}, which this version does not know")
-    for item in items:
+    for key, item in items.items():
         needed = item.default is MISSING and item.default_factory is MISSING
-        if needed and item.name not in table:
-            raise ValueError(f"{where} lacks {item.name!r}")
-    hints = get_type_hints(kind)
+        if needed and key not in table:
+            raise ValueError(f"{where} lacks {key!r}")
+    types = get_type_hints(kind)
+    hints = {key: types[item.name] for key, item in items.items()}
     check_types(table, hints, where)
     values = {}
-    for name in names:
-        if name in table:
-            values[name] = read_value(hints[name], table[name], f"{where}: {name}", others)
+    for key, item in items.items():
+        if key in table:
+            values[item.name] = read_value(hints[key], table[key], f"{where}: {key}", others)
     return kind(**values)
+
+
+def key_of(item: "Field[Any]") -> str:
+    """The key of a dataclass's field: its name, or the ``key`` in its metadata."""
+    key: str = item.metadata.get("key", item.name)
+    return key
 
 
 def read_value(hint: Any, value: Any, where: str, others: bool) -> Any:
