@@ -4,6 +4,8 @@
     echo "It is late." | vaswani translate MODEL
     vaswani translate MODEL                           each line that you type is answered at once
     vaswani translate MODEL FILE --output OUT         written when complete; rerun to resume
+    vaswani translate MODEL FILE --json               one JSON object per line: the translation, its
+                                                      score, and what casts doubt on it
 
 MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
 those that it was packed with. With --nbest N there are N output lines per input line; --scores and
@@ -27,7 +29,15 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.options import argument, option
 from vaswani.decoding.engine import Progress
-from vaswani.decoding.sentences import ALWAYS, AUTO, MODES, NEVER, SentenceSplitter, join
+from vaswani.decoding.sentences import (
+    ALWAYS,
+    AUTO,
+    MODES,
+    NEVER,
+    SentenceSplitter,
+    TranslatedLine,
+    as_json,
+)
 from vaswani.decoding.translated_file import Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import InputSentence, Translation, Translator, engine_for
 from vaswani.folders.exported_model import ExportedModel, read_model
@@ -48,6 +58,11 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
         "FILE", "text, also .gz or .xz (default: standard input)", default=[], any_name=True
     )
     scores: bool = option(False, "add a column of scores")
+    json: bool = option(
+        False,
+        "print one JSON object per line, with the score, the number of sentences, the unknown "
+        "words, and whether the line is unusually long or too long",
+    )
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
@@ -69,6 +84,8 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
 
 def run(options: Options) -> int:
     """Translate what the arguments name."""
+    if options.json and options.scores:
+        raise UserError("--scores adds a column, and --json prints no columns: leave out --scores")
     folder = read_model(Path(options.model))
     search = folder.search_options.changed(**cli_overrides(options))
     paths = [Path(name) for name in options.files if name != "-"]
@@ -101,7 +118,10 @@ def run(options: Options) -> int:
 def output_settings(options: Options, search: TranslationOptions) -> Table:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size", "split_sentences")
-    return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
+    settings = {"options": asdict(search), **{name: getattr(options, name) for name in names}}
+    if options.json:  # else as before there was --json, so that earlier outputs are recognised
+        settings["json"] = True
+    return settings
 
 
 def print_rows(rows: list[str]) -> None:
@@ -154,7 +174,9 @@ class Line(NamedTuple):
 
     #: with the spaces that follow each
     texts: list[str]
-    sentences: list[InputSentence]
+    inputs: list[InputSentence]
+    #: how many sentences the line has: counted where it is split, and for --json
+    sentences: int = 1
 
 
 class LineTranslator:
@@ -176,8 +198,9 @@ class LineTranslator:
         self.options = options
         self.search_options = search
         self.translator: Translator | None = None
+        self.may_split = splits_lines(folder, options, search)
         self.split: SentenceSplitter | None = None
-        if splits_lines(folder, options, search):
+        if self.may_split or options.json:
             self.split = SentenceSplitter(folder.recipe.source_lang)
         self.usual_length = folder.usual_length or USUAL_LENGTH
 
@@ -206,7 +229,7 @@ class LineTranslator:
         return self.translator
 
     def rows(self, lines: Sequence[str], first: int, tally: Tally, progress: Progress) -> list[str]:
-        """What is written for a window: ``nbest`` rows per line.
+        """Return what is written for a window: ``nbest`` rows per line, or one JSON object.
 
         Args:
             lines: raw text
@@ -216,19 +239,25 @@ class LineTranslator:
         """
         translator = self.translator or self.load()
         lines_read = [self.read(line, translator) for line in lines]
-        sentences = [sentence for line in lines_read for sentence in line.sentences]
+        sentences = [sentence for line in lines_read for sentence in line.inputs]
         results = iter(translator.translate_sentences(sentences, progress))
         rows: list[str] = []
         for number, line in enumerate(lines_read, first):
-            of_line = [next(results) for _ in line.sentences]
-            tally.add(number, of_line, any(map(self.is_long, line.sentences)))
-            if len(of_line) == 1:
-                rows += self.columns(of_line[0])
-            elif any(result.too_long for result in of_line):
-                rows.append("")
-            else:
-                rows.append(join([result.text for result in of_line], line.texts))
+            translations = [next(results) for _ in line.inputs]
+            is_long = any(map(self.is_long, line.inputs))
+            translated = TranslatedLine(translations, line.texts, line.sentences, is_long)
+            tally.add(number, translated)
+            rows += self.written(translated)
         return rows
+
+    def written(self, line: TranslatedLine) -> list[str]:
+        """Return what is written for a line."""
+        search = self.search_options
+        if self.options.json:
+            return [as_json(line, search.nbest, search.print_alignment)]
+        if line.split:
+            return [line.text]
+        return list(self.columns(line.translations[0]))
 
     def is_long(self, sentence: InputSentence) -> bool:
         """Whether a sentence is longer than nearly all lines of the training text."""
@@ -236,15 +265,17 @@ class LineTranslator:
 
     def read(self, line: str, translator: Translator) -> Line:
         """Convert a line to the model's input, split into sentences if it is to be."""
-        whole = Line([line], [translator.read(line)])
-        if not self.split:
-            return whole
-        if self.options.split_sentences == AUTO and not self.is_long(whole.sentences[0]):
-            return whole
+        whole = translator.read(line)
+        is_split = self.may_split and (
+            self.options.split_sentences == ALWAYS or self.is_long(whole)
+        )
+        if self.split is None or not (is_split or self.options.json):
+            return Line([line], [whole])
         texts = self.split(line)
-        if len(texts) == 1:
-            return whole
-        return Line(texts, [translator.read(text.strip()) for text in texts])
+        sentences = sum(bool(text.strip()) for text in texts)
+        if not is_split or len(texts) < 2:
+            return Line([line], [whole], sentences)
+        return Line(texts, [translator.read(text.strip()) for text in texts], sentences)
 
     def columns(self, result: Translation) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, however many hypotheses there are."""

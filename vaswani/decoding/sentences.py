@@ -1,14 +1,21 @@
-"""Splits a line of text into sentences, and joins their translations.
+"""A line of text as sentences: split before translation, and joined and judged after it.
 
 A model that was trained on single sentences drops some of a line of several: that of
 ``models/tatoeba_en_de`` answers four with two.
+
+What ``vaswani translate`` warns of on stderr and what ``--json`` prints for each line are read from
+the same record, :class:`TranslatedLine`.
 """
 
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from vaswani.common.files import Table
 from vaswani.data.text import safe_line
 from vaswani.data.tokenisation import hardly_spaced
+from vaswani.decoding.translator import Translation
 
 #: what ``--split-sentences`` may be: no line, every line of several sentences, or only those that
 #: are longer than nearly all lines of the training text
@@ -62,3 +69,93 @@ def join(translations: Sequence[str], sentences: Sequence[str]) -> str:
             spaces = sentence[len(sentence.rstrip()) :]
             line += translation + (safe_line(spaces) or default)
     return line.rstrip()
+
+
+@dataclass(frozen=True)
+class TranslatedLine:
+    """A line of the input and its translation.
+
+    Several translations are those of a line that was split into its sentences.
+    """
+
+    #: one for each part of the line that was translated by itself
+    translations: list[Translation]
+    #: the source of each, with the spaces that follow it
+    texts: list[str]
+    #: how many sentences the line has
+    sentences: int
+    #: whether a part is longer than 99 % of the training lines
+    unusually_long: bool
+
+    @property
+    def split(self) -> bool:
+        """Whether each sentence of the line was translated by itself."""
+        return len(self.translations) > 1
+
+    @property
+    def too_long(self) -> bool:
+        """Whether a part has more subwords than the model accepts: the line is not translated."""
+        return any(translation.too_long for translation in self.translations)
+
+    @property
+    def text(self) -> str:
+        """The best translation; empty for a blank line, and for one that is too long."""
+        if self.too_long:
+            return ""
+        if not self.split:
+            return self.translations[0].text
+        return join([translation.text for translation in self.translations], self.texts)
+
+    @property
+    def score(self) -> float | None:
+        """The score of the translation; of a line that was split, the lowest of its sentences'."""
+        if self.too_long:
+            return None
+        scores = [translation.score for translation in self.translations]
+        return min((score for score in scores if score is not None), default=None)
+
+    @property
+    def unknown(self) -> list[str]:
+        """The words of the line that are wholly or partly unknown to the model."""
+        return [word for translation in self.translations for word in translation.unknown]
+
+
+def as_json(line: TranslatedLine, nbest: int, with_alignment: bool) -> str:
+    """Return a line as one JSON object, in one line of text.
+
+    Args:
+        line: the line and its translation
+        nbest: how many hypotheses to list; 1: only the best, as ``text`` and ``score``
+        with_alignment: list the hypotheses with their words and alignments, and the source's words
+    """
+    record: Table = {
+        "text": line.text,
+        "score": rounded(line.score),
+        "too_long": line.too_long,
+        "unusually_long": line.unusually_long,
+        "sentences": line.sentences,
+        "split": line.split,
+        "unknown": line.unknown,
+    }
+    if with_alignment:
+        record["source_tokens"] = line.translations[0].source_tokens
+    if nbest > 1 or with_alignment:
+        record["hypotheses"] = hypotheses(line.translations[0], nbest, with_alignment)
+    return json.dumps(record, ensure_ascii=False)
+
+
+def hypotheses(translation: Translation, nbest: int, with_alignment: bool) -> list[Table]:
+    """Return the hypotheses of a line that was translated as one sentence, best first."""
+    records = []
+    for hypothesis in translation.hypotheses[:nbest]:
+        record: Table = {"text": hypothesis.text, "score": rounded(hypothesis.score)}
+        if with_alignment:
+            record["tokens"] = hypothesis.tokens
+            record["alignment"] = hypothesis.alignment
+        records.append(record)
+    return records
+
+
+def rounded(score: float | None) -> float | None:
+    """Round a score to the four decimal places that ``--scores`` prints."""
+    return None if score is None else round(score, 4)

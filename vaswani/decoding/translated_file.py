@@ -21,7 +21,7 @@ from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import Table, atomic_write, locked, move, read_json, sha256_of, sync
 from vaswani.data import text
-from vaswani.decoding.translator import Translation
+from vaswani.decoding.sentences import TranslatedLine
 from vaswani.folders.model_folder import TextModel
 
 #: how many unknown words to list
@@ -88,26 +88,19 @@ class Tally:
     unknown_lines: int = 0
     unknown_examples: list[str] = field(default_factory=list)
 
-    def add(self, number: int, results: Sequence[Translation], is_long: bool) -> None:
-        """Count a line.
-
-        Args:
-            number: of the line, from 1
-            results: the translations of its sentences, or of all of it
-            is_long: whether one is longer than nearly all lines of the training text
-        """
-        if any(result.too_long for result in results):
+    def add(self, number: int, line: TranslatedLine) -> None:
+        """Count a line; its number is from 1."""
+        if line.too_long:
             self.not_translated.append(number)
             return
-        if is_long:
+        if line.unusually_long:
             self.long_lines += 1
             self.long_examples += [number] if len(self.long_examples) < SHOWN else []
-        unknown = [word for result in results for word in result.unknown]
-        if unknown:
-            self.unknown_words += len(unknown)
+        if line.unknown:
+            self.unknown_words += len(line.unknown)
             self.unknown_lines += 1
             shown = self.unknown_examples
-            new = dict.fromkeys(word for word in unknown if word not in shown)
+            new = dict.fromkeys(word for word in line.unknown if word not in shown)
             shown += [word[:40] for word in new][: SHOWN - len(shown)]
 
     def print_warnings(self, where: str, long: str) -> None:
