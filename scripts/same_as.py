@@ -8,6 +8,7 @@ folder (two to four minutes on two cores), and compares:
   exports and pictures byte by byte; checkpoints value by value, bit by bit, with the configuration
   in them; YAML, JSON, model cards and logs of decoding as text
 - a training of 20 updates with one of 10 and 10, which has to be the same
+- a training in two processes, what every training logged (train.log), and the meters in checkpoints
 
 Left out is what differs between two runs of one program: times and speeds (keys of JSON, words of
 printed lines: ``TIMES`` and ``VOLATILE``), the path of the folder and of the source tree, the
@@ -48,13 +49,16 @@ VOLATILE = [
     (re.compile(r"\blargest process \d+ MB"), "MEMORY"),
     (re.compile(r"\bprocess \d+ on \S+"), "PROCESS"),
     (re.compile(r"(?<=at )0x[0-9a-f]+"), "ADDRESS"),
+    (re.compile(r"\bin [\d.]+ seconds|\btook [\d.]+ seconds"), "in TIME"),
+    (re.compile(r'"(\w*_)?(wps|ups|wall|train_wall|gb_free)": "[\d.]+"'), r'"\2": "TIME"'),
+    (re.compile(r"(?<=\.py):\d+(?=:)"), ":LINE"),
 ]
 HASH = re.compile(r"\b[0-9a-f]{64}\b")
-#: lists of what happened when, with other libraries' words, and files of locks
-NOT_COMPARED = {"train.log", "lock", ".lock"}
+#: files of locks
+NOT_COMPARED = {"lock", ".lock"}
 TEXT = {".json", ".jsonl", ".yaml", ".md", ".html", ".out", ".err", ".code", ".log", ""}
-#: entries of a checkpoint's ``extra_state`` that measure time
-TIMED = ("metrics", "previous_training_time")
+#: the entry of a checkpoint's ``extra_state`` that measures time; meters do, too: see ``meters``
+TIMED = "previous_training_time"
 #: lines of a difference that are shown
 SHOWN = 6
 
@@ -199,8 +203,27 @@ def state(path: Path) -> dict[str, Any]:
     """A checkpoint without the times in it; its parts as dictionaries and lists."""
     content = torch.load(path, map_location="cpu", weights_only=False)
     extra = content.get("extra_state") or {}
-    content["extra_state"] = {key: extra[key] for key in extra if key not in TIMED}
+    extra = {key: value for key, value in extra.items() if key != TIMED}
+    if "metrics" in extra:
+        extra["metrics"] = meters(extra["metrics"])
+    content["extra_state"] = extra
     return {key: as_table(value) for key, value in content.items()}
+
+
+def meters(metrics: dict[str, list[tuple[int, str, str, dict[str, Any]]]]) -> dict[str, Any]:
+    """fairseq's meters in a checkpoint, by aggregator and name, without those of times and speeds.
+
+    Args:
+        metrics: aggregator → (priority, name, class, values) of each of its meters
+    """
+    return {
+        aggregator: {
+            name: [priority, kind, values]
+            for priority, name, kind, values in entries
+            if not is_time(name)
+        }
+        for aggregator, entries in metrics.items()
+    }
 
 
 def as_table(value: Any) -> Any:

@@ -82,6 +82,14 @@ def trainings() -> list[list[str]]:
     ]
 
 
+def processes_of_a_training() -> list[list[str]]:
+    """The commands that train one model together, in two processes, each with its rank."""
+    place = f"distributed_training.distributed_init_method=file://{Path('rendezvous').absolute()}"
+    size = "distributed_training.distributed_world_size=2"
+    command = ["train", "demo_en_de", "run=two", *SMALL, place, size]
+    return [[*command, f"distributed_training.distributed_rank={rank}"] for rank in range(2)]
+
+
 def runs() -> list[list[str]]:
     """From a run to a packed model."""
     return [
@@ -229,6 +237,11 @@ def make_inputs(root: Path, check: str) -> None:
 
 def run_forked(command: list[str], record: Path) -> None:
     """Run one command in a process of its own, and record how it ended."""
+    finish(command, record, start(command, record))
+
+
+def start(command: list[str], record: Path) -> int:
+    """Start one command in a process of its own; returns the number of the process."""
     child = os.fork()
     if child == 0:
         code = 70
@@ -245,6 +258,11 @@ def run_forked(command: list[str], record: Path) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+    return child
+
+
+def finish(command: list[str], record: Path, child: int) -> None:
+    """Wait for a command that was started, and record how it ended."""
     _, status = os.waitpid(child, 0)
     line = " ".join(["vaswani", *command]).encode(errors="surrogateescape")
     Path(f"{record}.code").write_bytes(b"%s\n%d\n" % (line, os.waitstatus_to_exitcode(status)))
@@ -272,6 +290,11 @@ def run_all(root: Path, outputs: Path) -> None:
     make_inputs(root, (outputs / "000-check.out").read_text(encoding="utf-8"))
     for number, command in enumerate(commands(), start=1):
         run_forked(command, outputs / f"{number:03}-{command[0].strip('-')}")
+    together = processes_of_a_training()
+    records = [outputs / f"999-train-rank{rank}" for rank in range(len(together))]
+    children = [start(*pair) for pair in zip(together, records, strict=True)]
+    for command, record, child in zip(together, records, children, strict=True):
+        finish(command, record, child)
 
 
 if __name__ == "__main__":
