@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from experiments.record_files import record_lines
 from vaswani.common.errors import UserError
-from vaswani.training.run_record import STATISTICS
+from vaswani.folders.run import Run
 from vaswani.training.training_progress import numbers
 
 Curve = dict[int, float]
@@ -40,7 +40,7 @@ def read_log(path: Path) -> Log:
     Raises:
         UserError: it cannot be read, or has no validation.
     """
-    path = path / STATISTICS if path.is_dir() else path
+    path = Run(path).statistics_file if path.is_dir() else path
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return log_of(stream, path)

@@ -27,13 +27,14 @@ from typing import Any, NamedTuple
 from experiments.harness import CommandError, Experiment, Row, stem
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
-from vaswani.common.find import find_config, is_run
+from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
 from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
+from vaswani.folders.run import Run
 from vaswani.paper.runner import run_commands
-from vaswani.training.run_record import FINISHED, STATISTICS, statistics, trained_differently
+from vaswani.training.run_record import trained_differently
 from vaswani_transformer.schedule import learning_rate
 
 #: in a run's statistics: bits per token, without label smoothing
@@ -117,20 +118,21 @@ class Training(NamedTuple):
     @property
     def done(self) -> bool:
         """Whether it has reached its last update."""
-        updates = read_json(self.run / FINISHED).get("num_updates", 0)
+        ending = Run(self.run).ending()
+        updates = ending.num_updates if ending else 0
         return bool(updates and updates >= self.config.optimization.max_update)
 
     @property
     def difference(self) -> str:
         """In what the run was trained otherwise than this; empty if in nothing."""
-        if not is_run(self.run):
+        if not Run(self.run).exists:
             return ""
         config = self.config
-        return trained_differently(config, fingerprint(config), self.run)
+        return trained_differently(config, fingerprint(config), Run(self.run))
 
     def average(self, count: int) -> Path:
         """The average of the run's last checkpoints."""
-        return self.run / "checkpoints" / f"checkpoint_average_last{count}.pt"
+        return Run(self.run).average(count)
 
 
 def rate_changes(rates: list[float | list[float]]) -> dict[float, list[str]]:
@@ -195,7 +197,7 @@ def best_rate(rated: dict[float, Training]) -> float:
 
 def lowest_loss(run: Path) -> float:
     """A run's lowest validation loss, in bits per token, unsmoothed; infinity if none is logged."""
-    lines = statistics(run / STATISTICS)
+    lines = Run(run).statistics()
     return min((line[VALIDATION] for line in lines if VALIDATION in line), default=inf)
 
 
@@ -218,14 +220,15 @@ def score_commands(row: FairseqRow, training: Training) -> list[list[str]]:
     run = training.run
     average = training.average(row.average)
     trained = training.done
-    if trained and is_scored(run) and is_decoded(run, average, training.config):
+    if trained and is_scored(run) and is_decoded(Run(run), average, training.config):
         return []
     commands = []
     if not trained:
         commands.append(training.command)
     if not trained or not average.is_file():
         commands.append(["average", str(run), "--last", str(row.average)])
-    changed = decoding_options(run, training.config) if is_run(run) else []
+    trained_run = Run(run)
+    changed = decoding_options(trained_run, training.config) if trained_run.exists else []
     commands.append(["generate", str(average), *changed])
     commands.append(["score", str(run)])
     return commands
@@ -276,7 +279,7 @@ class FairseqExperiment(Experiment):
                     "asks: left out",
                     file=sys.stderr,
                 )
-            elif is_decoded(run, training.average(plan.average), training.config):
+            elif is_decoded(Run(run), training.average(plan.average), training.config):
                 scored.append(run)
         return scored
 
@@ -296,13 +299,14 @@ class FairseqExperiment(Experiment):
 
     def files(self, run: Path) -> dict[str, Path]:
         """Statistics, scores and translations."""
-        files = {f"{run.name}.jsonl": run / STATISTICS}
-        scores = run / "eval" / "test.score.json"
+        files = {f"{run.name}.jsonl": Run(run).statistics_file}
+        translations = Run(run).translations()
+        scores = translations.scores_file
         if scores.is_file():
             files[f"{run.name}.score.json"] = scores
         for sides in read_json(scores).get("files", {}).values():
             hypotheses = Path(sides["hypotheses"]["file"])  # test.hyp, or its tokens
-            files[f"{run.name}.{hypotheses.name}"] = run / "eval" / hypotheses.name
+            files[f"{run.name}.{hypotheses.name}"] = translations.folder / hypotheses.name
         return files
 
 
@@ -325,13 +329,14 @@ class Result(NamedTuple):
 
 def is_scored(run: Path) -> bool:
     """Whether a run has ended, and its translations are scored."""
-    return bool(read_json(run / "eval" / "test.score.json") and read_json(run / FINISHED))
+    return bool(Run(run).translations().scores() and Run(run).ending())
 
 
 def result(run: Path) -> Result:
     """The result of a run that is scored."""
-    scores = read_json(run / "eval" / "test.score.json")
-    finished = read_json(run / FINISHED)
+    scores = Run(run).translations().scores()
+    ending = Run(run).ending()
+    assert ending, "it is scored"
     # text that was prepared as tokens has no other BLEU
     bleu = scores.get("bleu") or scores["bleu_tokenised"]
     chrf = scores["chrf"]
@@ -342,8 +347,8 @@ def result(run: Path) -> Result:
         chrf=chrf["score"],
         chrf_text=chrf["text"],
         perplexity=2 ** lowest_loss(run),
-        updates=finished["num_updates"],
-        seconds=finished["seconds"],
+        updates=ending.num_updates,
+        seconds=ending.seconds or 0.0,
     )
 
 

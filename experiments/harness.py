@@ -27,7 +27,7 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.find import file_stem
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.training.run_record import STATISTICS
+from vaswani.folders.run import Run
 
 HERE = Path(__file__).parent
 
@@ -123,7 +123,7 @@ class Experiment(ABC):
 
     def files(self, run: Path) -> dict[str, Path]:
         """What a record keeps of a run: name in its archive → file."""
-        return {f"{run.name}.jsonl": run / STATISTICS}
+        return {f"{run.name}.jsonl": Run(run).statistics_file}
 
     def draw(self, record: Record, folder: Path) -> None:  # noqa: B027
         """Draw ``PICTURE`` into a record's folder, if there is to be one."""

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.demo_measures import number_rows, numbers_right, share
-from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, read_json
-from vaswani.common.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run
+from vaswani.common.files import atomic_write, is_report, output_file, read_json, writing
+from vaswani.common.find import DEMO_TEXT, SHIPPED
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.text import read_lines
+from vaswani.folders.run import Run
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
@@ -39,7 +39,7 @@ def report(name: str, stages: dict[str, float]) -> None:
         name: of the run
         stages: the seconds that they took
     """
-    folder = find_run(name)
+    folder = Run.find(name).folder
     out = folder / "eval"
     scores, data, recipe = scores_and_data(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
@@ -164,7 +164,7 @@ def read_training(folder: Path) -> dict[str, Any]:
     return {
         "updates": finished["num_updates"],
         "seconds": finished.get("seconds") or 0.0,
-        "seed": read_yaml(folder / RUN_CONFIG).get("common", {}).get("seed"),
+        "seed": Run(folder).configuration().get("common", {}).get("seed"),
         "starts": 1 + len(ran_on.pop("earlier_starts", [])),
         "environment": ran_on,
     }

@@ -35,7 +35,7 @@ def _no_curves(monkeypatch) -> None:
     """
     if importlib.util.find_spec("fairseq") is None:
         return
-    monkeypatch.setattr("vaswani.training.training_progress.draw_curve", lambda log, title: None)
+    monkeypatch.setattr("vaswani.training.training_progress.draw_curve", lambda run: None)
 
 
 @pytest.fixture(scope="session")

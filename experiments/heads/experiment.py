@@ -58,7 +58,7 @@ from experiments.tables import Table
 from vaswani.attention_page.maps import head_weights
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write
-from vaswani.training.run_record import STATISTICS
+from vaswani.folders.run import Run
 from vaswani_transformer import Transformer, Vocabulary
 
 RUNS = Path("runs/heads")
@@ -83,7 +83,7 @@ def train_or_load(seed: int, types: Vocabulary) -> Transformer:
         pairs = [(types.encode(s.source), types.encode(s.target)) for s in training_text(seed)]
         begun = time.process_time()
         last: deque[dict[str, Tensor]] = deque(maxlen=loop.AVERAGED)
-        with open(run / STATISTICS, "w", encoding="utf-8") as log:
+        with open(Run(run).statistics_file, "w", encoding="utf-8") as log:
             for update, loss in loop.train(model, pairs):
                 if update % loop.CHECKPOINT_EVERY == 0:
                     last.append({name: p.clone() for name, p in model.state_dict().items()})

@@ -41,7 +41,7 @@ from experiments.tables import Table
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines, write_lines
 from vaswani.data.trees import Tree
-from vaswani.training.run_record import FINISHED
+from vaswani.folders.run import Run
 
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
@@ -84,12 +84,13 @@ class ParsingExperiment(FairseqExperiment):
 
         They are kept beside what was written, until the training goes on.
         """
-        finished = read_json(run / FINISHED)
+        ending = Run(run).ending()
+        assert ending, "it has ended"
         parsed = read_json(run / PARSED)
-        if parsed.get("updates") == finished["num_updates"]:
+        if parsed.get("updates") == ending.num_updates:
             return parsed
         torch.set_num_threads(1)
-        figures = {**self.parse(run), "updates": finished["num_updates"]}
+        figures = {**self.parse(run), "updates": ending.num_updates}
         with atomic_write(run / PARSED) as stream:
             json.dump(figures, stream, indent=1)
         return read_json(run / PARSED)

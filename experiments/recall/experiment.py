@@ -41,7 +41,7 @@ from experiments.tables import Table
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.training.run_record import STATISTICS
+from vaswani.folders.run import Run
 
 RUNS = Path("runs/recall")
 TOKENS = 2048
@@ -220,7 +220,7 @@ def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
         curve.append(line)
         print(f"{run.name}: {json.dumps(line)}", file=sys.stderr, flush=True)
     lines = "".join(json.dumps(line) + "\n" for line in curve)
-    (run / STATISTICS).write_text(lines, encoding="utf-8")
+    Run(run).statistics_file.write_text(lines, encoding="utf-8")
     facts = environment()
     correct = correct_names(model, batches_of(8 * ASKED, TEST))
     figures = {

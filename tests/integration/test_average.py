@@ -7,6 +7,7 @@ import torch
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.folders.run import Run
 from vaswani.training.checkpoints import describe
 from vaswani.training.validation import Validation
 
@@ -39,7 +40,7 @@ def test_the_average_is_the_mean_and_has_the_losses_of_training(
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (one[name] + other[name]) / 2, rtol=1e-5, atol=1e-6)
     stored = describe(averaged)
-    validation = Validation(averaged, tmp_path)
+    validation = Validation(averaged, Run(tmp_path))
     for path in inputs:
         state = load_checkpoint(path)
         found = validation.measured(state["model"])
@@ -60,7 +61,7 @@ def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Pa
 
     And of much larger parameters: it is far higher.
     """
-    validation = Validation(trained, trained.parent)
+    validation = Validation(trained, Run(trained.parent))
     models = [stock.parameters(path) for path in (trained, another, trained)]
     losses = [validation(model) for model in models]
     assert losses[0] == losses[2] < losses[1]

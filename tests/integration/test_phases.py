@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.folders.run import Run
 from vaswani.training import phases
 
 RUN = Path("runs/small")
@@ -146,9 +147,9 @@ def test_a_reset_that_saves_nothing_leaves_the_run_as_it_was(own_run, cli):
 def test_nothing_is_replaced_where_a_phase_moves_back(own_run):
     """For example an average of the new phase, of which the checkpoints were deleted."""
     before = before_reset()
-    phases.begin_phase(RUN)
+    phases.begin_phase(Run(RUN))
     (CHECKPOINTS / "checkpoint_average_last2.pt").write_bytes(b"new")
     (PHASE / "checkpoint_average_last2.pt").write_bytes(b"earlier")
-    phases.return_to_earlier_phase(RUN)
+    phases.return_to_earlier_phase(Run(RUN))
     assert before_reset() == {**before, "checkpoint_average_last2.pt": b"new"}
     assert contents(PHASE) == {"checkpoint_average_last2.pt": b"earlier"}

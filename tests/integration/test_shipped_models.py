@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from vaswani import Translator
 from vaswani.commands.attention import COMMAND, RECORD
-from vaswani.common.artifact import changed_files, check_recorded
+from vaswani.common.outputs import FolderOutputs, changed_files
 from vaswani.folders.model_folder import SUMS, WEIGHTS, sums_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_the_everyday_model_is_as_it_was_made_and_translates():
 
 def test_the_shipped_page_is_whole_and_of_this_model():
     """A whole one, of this model's translation."""
-    check_recorded(PAGE, RECORD, COMMAND)
+    FolderOutputs(PAGE, RECORD, COMMAND).check()
     record = json.loads((PAGE / RECORD).read_text(encoding="utf-8"))
     (translation,) = Translator.from_pretrained(MODEL).translate([record["source"]])
     assert record["target"] == translation.text

@@ -10,6 +10,7 @@ from fairseq.trainer import Trainer
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.folders.run import Run
 from vaswani.training import checkpoints
 from vaswani.training.checkpoints import best_of_run, checkpoints_in, describe
 
@@ -104,7 +105,7 @@ def test_a_checkpoint_saved_by_a_stop_is_decoded_only_if_there_is_no_other(workp
         with pytest.MonkeyPatch.context() as patch:
             tell(patch, "train_step", at, signal.SIGINT)
             assert train(folder.name, "dataset.disable_validation=true") == 130
-        assert best_of_run(folder).name == taken
+        assert best_of_run(Run(folder)).name == taken
 
 
 def test_an_average_is_out_of_date_only_if_another_would_be_made(workplace, monkeypatch, capsys):
@@ -115,7 +116,7 @@ def test_an_average_is_out_of_date_only_if_another_would_be_made(workplace, monk
 
     def says_that_training_continued():
         capsys.readouterr()
-        assert describe(best_of_run(folder)).updates == 4
+        assert describe(best_of_run(Run(folder))).updates == 4
         return "training continued after" in capsys.readouterr().err
 
     monkeypatch.setattr(checkpoints, "losses_of", averages_are_best)

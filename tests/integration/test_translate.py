@@ -23,6 +23,7 @@ from vaswani import Translator, cli
 from vaswani.commands import translate
 from vaswani.common.errors import UserError
 from vaswani.folders.recipe import TextRecipe
+from vaswani.folders.run import Run
 from vaswani.training.validation import Validation
 
 ODD = [
@@ -120,7 +121,9 @@ def test_a_run_in_bf16_is_decoded_in_fp32_by_every_command(spoken, tmp_path, mon
     found = {number: float(row[1]) for number, row in enumerate(rows) if row[1]}
     assert_same([row[0] for row in rows], found, spoken)
     checkpoint = run / "checkpoints" / "checkpoint_last.pt"
-    assert Validation(checkpoint, run).model.decoder.precision == "fp32"  # of 'vaswani average'
+    assert (
+        Validation(checkpoint, Run(run)).model.decoder.precision == "fp32"
+    )  # of 'vaswani average'
     assert stock.vaswani("generate", run, "--workers", 1, "--precision", "bf16") == 0
     assert scores_of(run) != pytest.approx(spoken.scores, abs=1e-3)
     assert json.loads((run / "eval" / "test.json").read_text())["precision"] == "bf16"

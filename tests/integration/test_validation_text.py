@@ -11,6 +11,7 @@ from tests import stock
 from tests.integration.test_trainings_end import PATIENT, Killed, finished, stop_after, updates
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.validation_text import KEY
+from vaswani.folders.run import Run
 from vaswani.training.checkpoints import OWN
 from vaswani.training.validation import Validation
 
@@ -35,7 +36,7 @@ def change(path: Path, **values: Any) -> None:
 
 def loss_now(path: Path) -> str:
     """A checkpoint's loss on the validation text of now, as ``generate`` prints it."""
-    validation = Validation(path, CHECKPOINTS.parent)
+    validation = Validation(path, Run(CHECKPOINTS.parent))
     return f"{validation(load_checkpoint(path)['model']):.4f}"
 
 

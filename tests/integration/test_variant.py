@@ -15,6 +15,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.configuration.plugin import saved_config
+from vaswani.folders.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "user_dirs" / "relative_positions"
@@ -78,8 +79,8 @@ def test_nothing_is_imported_because_a_folder_or_a_checkpoint_names_it(model, tm
     assert "--user-dir" in cli("translate", model, "data/digits/text/test.en").err
     last = Path("runs/relative/checkpoints/checkpoint_last.pt")
     alone = Path(shutil.copy(last, tmp_path / "alone.pt"))
-    assert "user_dir" in saved_config(last, Path("runs/relative"))["common"]
-    assert "user_dir" not in saved_config(alone, tmp_path)["common"]
+    assert "user_dir" in saved_config(last, Run(Path("runs/relative")))["common"]
+    assert "user_dir" not in saved_config(alone, Run(tmp_path))["common"]
 
 
 def test_yaml_and_command_line_alike(place, monkeypatch):

@@ -17,6 +17,7 @@ from vaswani import cli
 from vaswani.commands import average
 from vaswani.common.errors import UserError
 from vaswani.common.options import parse
+from vaswani.folders.run import Run
 from vaswani.paper import reproduction
 from vaswani.training.averaging import average_models
 from vaswani.training.checkpoints import describe, find_checkpoint
@@ -111,7 +112,9 @@ def test_the_last_five_updates_are_averaged(run_folder: Path, monkeypatch: Any) 
         assert invoke(run, "--last", 5) == 0
         assert weight(written) == [4.0] * 4
     assert invoke("demo", "--last", 5, "--output", "mine") == 0
-    assert find_checkpoint("mine") == (Path("mine"), Path()), "it is decoded by the name it has"
+    assert find_checkpoint("mine") == (Path("mine"), Run(Path())), (
+        "it is decoded by the name it has"
+    )
     state = load_checkpoint(written)
     assert "last_optimizer_state" not in state
     assert state["optimizer_history"][-1]["num_updates"] == 600
@@ -219,7 +222,7 @@ def test_as_many_are_averaged_as_have_the_lowest_loss(
     assert stored.loss == pytest.approx(abs((13 - count) / 2 - aim))
     assert stored.beside == {600: pytest.approx(6 - aim), 500: pytest.approx(abs(5 - aim))}
     monkeypatch.setattr(Distance, "calls", 0)
-    assert find_checkpoint(str(validated)) == (made, validated)
+    assert find_checkpoint(str(validated)) == (made, Run(validated))
     assert Distance.calls == 0, "the losses in the average are enough"
 
 
@@ -232,12 +235,12 @@ def test_where_a_single_checkpoint_is_best_none_is_made(validated: Path, monkeyp
     before = made.read_bytes()
     assert invoke(validated) == 0
     assert made.read_bytes() == before and len(list(folder.glob("*average*.pt"))) == 1
-    assert find_checkpoint(str(validated)) == (best, validated)
+    assert find_checkpoint(str(validated)) == (best, Run(validated))
     state = load_checkpoint(made)
     for key in ("validation_nll", "validation_nlls"):
         del state[key]
     torch.save(state, made)
-    assert find_checkpoint(str(validated)) == (best, validated)
+    assert find_checkpoint(str(validated)) == (best, Run(validated))
 
 
 def test_a_better_checkpoint_of_later_is_decoded(validated: Path, monkeypatch: Any) -> None:
@@ -245,7 +248,7 @@ def test_a_better_checkpoint_of_later_is_decoded(validated: Path, monkeypatch: A
     monkeypatch.setattr(Distance, "aim", 5.4)
     assert invoke(validated) == 0
     best = save(validated / "checkpoints" / "checkpoint_best.pt", 700, 5.41)
-    assert find_checkpoint(str(validated)) == (best, validated)
+    assert find_checkpoint(str(validated)) == (best, Run(validated))
 
 
 def test_without_data_the_last_are_averaged_but_none_are_chosen(run_folder: Path) -> None:
@@ -272,7 +275,7 @@ def test_reproduce_averages_again_where_training_went_on(run_folder: Path) -> No
     """By updates, whatever the files' times."""
     folder = run_folder / "checkpoints"
     made = folder / "checkpoint_average_last5.pt"
-    order: Any = SimpleNamespace(checkpoint=made, run=run_folder)
+    order: Any = SimpleNamespace(checkpoint=made, run=Run(run_folder))
     assert not reproduction.is_averaged(order)
     invoke(run_folder, "--last", 5)
     os.utime(made, (1, 1))

@@ -1,9 +1,8 @@
-"""From launcher to fairseq's section, what the launching scripts run, and locks. No torch here."""
+"""From launcher to fairseq's section, and what the launching scripts run. No torch here."""
 
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked
 from vaswani.training.launch import ON_CPU, ONE, PER_GPU, TORCHRUN, find_launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,43 +134,3 @@ def test_slurm_queues_again_when_time_is_up(tmp_path):
     process.send_signal(signal.SIGUSR1)
     process.wait()
     assert path.read_text().splitlines()[-1] == "scontrol requeue 45678"
-
-
-# ---- locks
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from vaswani.common.files import locked
-with locked(Path(sys.argv[1]), "it is used"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def holder(path: Path) -> "subprocess.Popen[str]":
-    """Another process that holds the lock; to be killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
-    return process
-
-
-def test_a_lock_is_one_processs_until_it_is_killed(tmp_path):
-    path = tmp_path / "new" / "lock"
-    process = holder(path)
-    try:
-        with (
-            pytest.raises(UserError, match=f"it is used by .*process {process.pid} on"),
-            locked(path, "it is used"),
-        ):
-            raise AssertionError("two at once")
-    finally:
-        process.kill()
-        process.wait()
-    with locked(path, "it is used"):
-        assert f"process {os.getpid()} on" in path.read_text(), "the kernel let go"

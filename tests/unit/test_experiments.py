@@ -49,7 +49,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
     average.parent.mkdir(parents=True)
     average.touch()
     write(only.run / "config.yaml", OmegaConf.to_yaml(only.config))
-    write(only.run / "env.json", json.dumps({"data": fingerprint(only.config)}))
+    write(only.run / "env.json", json.dumps({"data": fingerprint(only.config).to_json()}))
     write(only.run / "finished.json", json.dumps({"num_updates": 12, "seconds": 1}))
     options = decoding(only.config)
     report = {"checkpoint": str(average), "data": options.pop("data"), "options": options}

@@ -7,8 +7,8 @@ import sys
 import pytest
 from tqdm import tqdm
 
+from vaswani.folders.run import Run
 from vaswani.training import training_progress
-from vaswani.training.run_record import statistics
 from vaswani.training.training_progress import TrainingProgress, curve_points, numbers
 
 DRAW_CURVE = training_progress.draw_curve  # which conftest.py leaves out
@@ -29,14 +29,14 @@ def said(progress, tag, **stats):
 
 
 def test_seconds_are_those_of_every_start(tmp_path, clock):
-    log, now = tmp_path / "train.jsonl", clock
+    run, now = Run(tmp_path), clock
     for updates, seconds in ((10, 60.0), (20, 5.0)):
-        progress = TrainingProgress(log, max_update=20)
+        progress = TrainingProgress(run, max_update=20)
         now[0] += seconds
         said(progress, "train_inner", num_updates=str(updates))
         progress.close()
     assert progress.seconds() == 65.0
-    assert [line["seconds"] for line in statistics(log)] == [60.0, 65.0]
+    assert [line["seconds"] for line in run.statistics()] == [60.0, 65.0]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_bars_rate_is_that_of_this_start_without_the_first_update(tmp_path, 
 
     "23:47:48 left" was the first update's time, with the compiler's, times those to come.
     """
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
+    progress = TrainingProgress(Run(tmp_path), max_update=2000)
     clock[0] += 10  # the model is loaded
     progress.resume(1000)
     clock[0] += 30  # then the text
@@ -81,7 +81,7 @@ def test_the_bars_rate_is_that_of_this_start_without_the_first_update(tmp_path, 
 
 def test_without_a_terminal_a_line_comes_by_the_clock(tmp_path, clock, capsys):
     """Not only where fairseq logs, which may be after minutes; each value is shown once."""
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=100)
+    progress = TrainingProgress(Run(tmp_path), max_update=100)
     for update in range(25):
         progress.begin(update)
         clock[0] += 20
@@ -119,7 +119,7 @@ def write(log, *lines):
 def test_the_curve_of_a_resumed_run_has_each_update_once(tmp_path):
     """What followed its last checkpoint was done again; only the first validation set counts."""
     write(
-        log := tmp_path / "train.jsonl",
+        tmp_path / "train.jsonl",
         {"tag": "train_inner", "num_updates": 10, "loss": 9.0},
         {"tag": "valid", "valid_num_updates": 10, "valid_loss": 8.0},
         {"tag": "valid1", "valid1_num_updates": 10, "valid1_loss": 7.0},
@@ -128,7 +128,7 @@ def test_the_curve_of_a_resumed_run_has_each_update_once(tmp_path):
         {"tag": "train_inner", "num_updates": 20, "loss": 5.0},
         {"tag": "valid", "valid_num_updates": 20, "valid_loss": 4.0, "valid_tokenised_bleu": 3.5},
     )
-    assert curve_points(log) == {
+    assert curve_points(Run(tmp_path)) == {
         "training loss": [(10, 9.0), (20, 5.0)],
         "validation loss": [(10, 8.0), (20, 4.0)],
         "tokenised BLEU": [(20, 3.5)],
@@ -141,11 +141,11 @@ def test_a_curve_that_cannot_be_drawn_is_said_once(trouble, tmp_path, monkeypatc
     monkeypatch.setattr(training_progress, "draw_curve", DRAW_CURVE)
     if trouble:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=0)
+    progress = TrainingProgress(Run(tmp_path), max_update=0)
     for updates in ("5", "10"):
         said(progress, "valid", loss="5", bleu="1.5", num_updates=updates)
     progress.close()
     lines = capsys.readouterr().err.splitlines()
     assert len([line for line in lines if "curve.png" in line]) == bool(trouble)
     assert (tmp_path / "curve.png").is_file() == (not trouble)
-    assert len([*statistics(tmp_path / "train.jsonl")]) == 2
+    assert len([*Run(tmp_path).statistics()]) == 2

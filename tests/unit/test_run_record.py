@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.unit.test_distributed import holder
+from tests.unit.test_locks import holder
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
+from vaswani.folders.run import Fingerprint, Run
 from vaswani.training import launch, run_record, training
 from vaswani.training.training_progress import TrainingProgress
 
@@ -23,7 +24,7 @@ CONFIG = OmegaConf.create(
     }
 )
 TRAIN, VALID = "train.en-de.en.bin", "valid.en-de.en.bin"
-DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}}
+DATA = Fingerprint({"dict.en.txt": "1", TRAIN: "2", VALID: "3"})
 
 
 @pytest.fixture
@@ -32,19 +33,21 @@ def folder(tmp_path) -> Path:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(CONFIG))
-    (tmp_path / "env.json").write_text(json.dumps({"command": "vaswani train", "data": DATA}))
+    (tmp_path / "env.json").write_text(
+        json.dumps({"command": "vaswani train", "data": DATA.to_json()})
+    )
     return tmp_path
 
 
 def refuse(folder, change=None, **changed):
     """``changed_data`` with a changed configuration or changed files."""
-    data = {"sha256": {**DATA["sha256"], **changed}}
-    return run_record.changed_data(OmegaConf.merge(CONFIG, change or {}), data, folder)
+    data = Fingerprint({**DATA.sha256, **changed})
+    return run_record.changed_data(OmegaConf.merge(CONFIG, change or {}), data, Run(folder))
 
 
 def test_the_same_run_goes_on(folder):
     assert refuse(folder) == []
-    run_record.refuse_foreign_folder(folder)
+    run_record.refuse_foreign_folder(Run(folder))
 
 
 @pytest.mark.parametrize(
@@ -78,11 +81,11 @@ def test_a_text_that_may_change_is_said(folder):
     assert VALID in refuse(folder, **{VALID: "9"})[0]
 
 
-@pytest.mark.parametrize("name", run_record.RECORDS)
+@pytest.mark.parametrize("name", ["config.yaml", "env.json"])
 def test_a_users_own_file_is_not_replaced(tmp_path, name):
     (tmp_path / name).write_text("mine: 1\n")
     with pytest.raises(UserError, match=f"{name}.*run=NAME"):
-        run_record.refuse_foreign_folder(tmp_path)
+        run_record.refuse_foreign_folder(Run(tmp_path))
 
 
 def test_half_written_checkpoints_are_removed_but_for_an_average(tmp_path):
@@ -91,20 +94,20 @@ def test_half_written_checkpoints_are_removed_but_for_an_average(tmp_path):
     names = (".checkpoint_last.pt.part", "checkpoint3.pt.tmp", ".checkpoint_average_last5.pt.part")
     for name in (*names, "checkpoint_best.pt"):
         (tmp_path / "checkpoints" / name).touch()
-    run_record.remove_half_written(tmp_path)
+    run_record.remove_half_written(Run(tmp_path))
     left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert left == {".checkpoint_average_last5.pt.part", "checkpoint_best.pt"}
 
 
 def test_half_a_line_hides_no_other(tmp_path):
     """A full disk ends a training's log in the middle of a line; the next start appends to it."""
-    log = tmp_path / "train.jsonl"
-    log.write_bytes(b'{"num_updates": 1}\n{"num_upd')
-    assert [line["num_updates"] for line in run_record.statistics(log)] == [1]
-    progress = TrainingProgress(log, max_update=3)
+    run = Run(tmp_path)
+    (tmp_path / "train.jsonl").write_bytes(b'{"num_updates": 1}\n{"num_upd')
+    assert [line["num_updates"] for line in run.statistics()] == [1]
+    progress = TrainingProgress(run, max_update=3)
     progress.resume(2)
     progress.close()
-    assert [line["num_updates"] for line in run_record.statistics(log)] == [1, 2]
+    assert [line["num_updates"] for line in run.statistics()] == [1, 2]
 
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
@@ -122,7 +125,7 @@ def test_a_job_that_slurm_starts_again_waits_for_the_lock_of_a_dead_machine(tmp_
     monkeypatch.setattr(training, "AFTER_RESTART", 0.2)
     monkeypatch.setattr("time.sleep", lambda seconds: (process.kill(), process.wait()))
     monkeypatch.setattr(run_record, "changed_data", lambda *_: 1 / 0)  # past the lock
-    arguments = (None, {}, tmp_path, None)
+    arguments = (None, Fingerprint(), Run(tmp_path), None)
     try:
         with pytest.raises(UserError, match="is being trained by another"):
             training.train_or_skip(*arguments)

@@ -20,13 +20,13 @@ import torch
 from torch import nn
 
 from vaswani.common.errors import UserError
-from vaswani.common.find import is_run, run_folders
 from vaswani.data.tokenisation import unescape
 from vaswani.decoding.engine import Dictionary
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.decoding.translator import InputSentence, Translator, words_of
 from vaswani.folders.model_folder import ModelFolder, is_model_folder
 from vaswani.folders.recipe import SENTENCEPIECE
+from vaswani.folders.run import Run
 
 START, END = "(start)", "(end)"
 
@@ -127,8 +127,9 @@ def is_run_or_checkpoint(name: str) -> bool:
     path = Path(name)
     if path.is_file() or (path.suffix == ".pt" and not path.is_dir()):
         return True
-    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
-    return is_run(folder) and not is_model_folder(folder)
+    runs = (run for run in Run.named(name) if run.folder.is_dir())
+    run = next(runs, Run(path))
+    return run.exists and not is_model_folder(run.folder)
 
 
 def attend(translator: Translator, source: str, target: str | None, max_weights: int) -> Attention:

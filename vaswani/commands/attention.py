@@ -14,9 +14,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
+from vaswani.common.outputs import FolderOutputs
+from vaswani.folders.run import Run
 
 COMMAND = "vaswani attention"
 PAGE = "attention.html"
@@ -47,19 +48,20 @@ def run(options: Options) -> int:
     from vaswani.attention_page.picture import draw_layers
 
     out = Path(options.out) if options.out else default_folder(options.model)
-    check_recorded(out, RECORD, COMMAND)
+    outputs = FolderOutputs(out, RECORD, COMMAND)
+    outputs.check()
     with open_model(options.model, options.user_dir) as model:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
         print(f"warning: the model reads all or part of {words} as <unk>", file=sys.stderr)
     pictures = []
-    with making_recorded(out, RECORD, COMMAND) as (part, record):
-        with atomic_write(part / PAGE) as stream:
+    with outputs.write() as draft:
+        with atomic_write(draft.path / PAGE) as stream:
             stream.write(page(attention, options.by))
         if not options.no_pictures:
-            pictures = draw_layers(part, attention, options.by)
-        record.update(
+            pictures = draw_layers(draft.path, attention, options.by)
+        draft.record.update(
             model=options.model,
             source=attention.source,
             target=attention.target,
@@ -77,6 +79,8 @@ def default_folder(model: str) -> Path:
     """A folder here named after a model; for runs/NAME/model, after NAME."""
     path = Path(os.path.abspath(model))
     if path.suffix == ".pt":
-        path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
-    name = path.parent.name if path.name == "model" else path.name
+        run = Run.of_checkpoint(path)
+        path = run.folder if path.parent == run.checkpoints else path.with_suffix("")
+    run = Run.of_model(path)
+    name = run.folder.name if path == run.model else path.name
     return Path(f"{name or 'model'}_attention")

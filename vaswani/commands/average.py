@@ -14,9 +14,8 @@ can decode the result; it holds no optimizer state, so training cannot continue 
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError, plural
-from vaswani.common.files import locked
+from vaswani.common.files import locked, writing
 from vaswani.common.options import argument, option
 
 
@@ -40,10 +39,12 @@ class Options:
 
 def run(options: Options) -> int:
     """Choose, average, validate, write."""
+    from vaswani.folders.run import average_name
     from vaswani.training import checkpoints
     from vaswani.training.choosing_average import check_output, write_average
 
-    folder = checkpoints.run_folder(options.inputs[0]) if len(options.inputs) == 1 else None
+    alone = len(options.inputs) == 1
+    folder = checkpoints.checkpoint_folder(options.inputs[0]) if alone else None
     if folder is None:
         if options.last is not None:
             raise UserError("--last chooses within one run: leave it out with checkpoint files")
@@ -59,7 +60,7 @@ def run(options: Options) -> int:
                 "longer, or give with --last 2 or more of them"
             )
         parts = parts[-last:]
-        name = f"checkpoint_average_last{len(parts)}.pt"
+        name = average_name(len(parts))
     checkpoints.check_one_run(parts)
     output = Path(options.output) if options.output else None
     path = output or parts[-1].path.with_name(name)

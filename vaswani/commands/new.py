@@ -17,9 +17,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani.common.artifact import check_folder, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write
+from vaswani.common.files import atomic_write, check_folder, writing
 from vaswani.common.find import experiment_paths, file_stem
 from vaswani.common.options import argument, option
 from vaswani.folders.data_bin import DataBin

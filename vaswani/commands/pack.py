@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.common.find import is_run
 from vaswani.common.options import argument, option
 from vaswani.model_folder.data_text import DataOptions
 
@@ -40,11 +39,11 @@ def run(options: Options) -> int:
     from vaswani.model_folder.packing import collect_model, stored_as_halves, write_model
     from vaswani.training.checkpoints import find_checkpoint
 
-    checkpoint, folder = find_checkpoint(options.model)
-    if not options.out and not is_run(folder):
+    checkpoint, trained = find_checkpoint(options.model)
+    if not options.out and not trained.exists:
         raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
-    out = Path(options.out) if options.out else folder / "model"
-    contents = collect_model(checkpoint, folder, options)
+    out = Path(options.out) if options.out else trained.model
+    contents = collect_model(checkpoint, trained, options)
     if options.half:
         contents = stored_as_halves(contents, checkpoint)
     if write_model(out, contents):

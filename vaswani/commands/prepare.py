@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vaswani.common import signals
-from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked
+from vaswani.common.files import is_inside, locked, writing
 from vaswani.common.find import (
     DEMO_TEXT,
     SHIPPED,

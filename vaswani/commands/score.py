@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.common.find import find_run
 from vaswani.common.options import argument, option
+from vaswani.folders.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,8 @@ def run(options: Options) -> int:
     if options.compare:
         other = report.other_input(options.compare, system, options.subset if options.run else None)
     report.report_scores(system, path, other, options.compare)
-    if options.run and report.is_packable(find_run(options.run)):
-        print(f"next: vaswani pack {shlex.quote(str(find_run(options.run)))}", file=sys.stderr)
+    if options.run:
+        scored = Run.find(options.run)
+        if report.is_packable(scored):
+            print(f"next: vaswani pack {shlex.quote(str(scored))}", file=sys.stderr)
     return 0

@@ -48,16 +48,16 @@ def run(options: Options) -> int:
         start = config.checkpoint.get(key)
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
-    folder = run_record.run_folder(config, name, path)
+    target = run_record.run_of(config, name, path)
     config, remarks = data_bin.with_data_options(config)
-    config = complete(config, {"checkpoint": {"save_dir": str(folder / "checkpoints")}})
+    config = complete(config, {"checkpoint": {"save_dir": str(target.checkpoints)}})
     data = data_bin.fingerprint(config)
     keep_freed_memory()
     place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        train_or_skip(config, data, folder, place)
+        train_or_skip(config, data, target, place)
     else:
-        start_rank(config, data, folder, place, None)
+        start_rank(config, data, target, place, None)
     return 0

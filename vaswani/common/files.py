@@ -1,6 +1,7 @@
-"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking.
+"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking;
+where a command may write.
 
-Every rename, flush to disk and lock of ``vaswani`` is here: ``artifact.py`` builds on these.
+Every rename, flush to disk and lock of ``vaswani`` is here: ``outputs.py`` builds on these.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -110,6 +111,10 @@ def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     shared the file system has died, only after minutes, for which ``patience`` (in seconds) waits.
     If its file system has no locks, the block runs without one.
 
+    It is not the package filelock's (tests/unit/test_locks.py): on NFS that takes a file for the
+    lock that its last holder has removed meanwhile, so that two commands have it; and where a file
+    system has no locks, it leaves a file that a killed process does not remove.
+
     Raises:
         UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
     """
@@ -169,3 +174,83 @@ def _is_at(path: Path, stream: IO[str]) -> bool:
         return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
     except FileNotFoundError:
         return False
+
+
+# ---- where a command may write -------------------------------------------------------------------
+# Never over its inputs, nor over anything that it did not write itself.
+
+
+def output_file(
+    path: Path,
+    inputs: Iterable[Path] = (),
+    may_replace: Callable[[Path], bool] = lambda _: False,
+    kind: str = "this command's",
+) -> Path:
+    """Where to write the file requested as ``path``: for a symlink, the file it points to.
+
+    Args:
+        path: may exist; an empty file may be replaced by any command
+        inputs: files that the command reads
+        may_replace: whether an existing file may be replaced: it is from the same command
+        kind: what such a file is, for the message
+
+    Raises:
+        UserError: it is an input, under whatever name, or exists and may not be replaced.
+    """
+    for source in inputs:
+        if same_file(path, source):
+            raise UserError(
+                f"{path} would be replaced, but is an input of the same command"
+                f"{'' if path == source else f' (it is {source})'}: give the output another name"
+            )
+    empty = path.is_file() and not path.stat().st_size
+    if path.exists() and not (empty or (path.is_file() and may_replace(path))):
+        raise UserError(
+            f"{path} exists and is no {kind}: give the output another name, or move it away"
+        )
+    check_folder(path.parent)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError unless a folder can be written to, or made; called before hours of work."""
+    existing = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        why = "no write permission" if existing.is_dir() else "it is not a folder"
+        raise UserError(f"{existing} cannot be written to ({why}): give the output another folder")
+
+
+def same_file(path: Path, other: Path) -> bool:
+    """Whether two paths are the same file: written differently, or linked, symbolically or not."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them does not exist
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def is_report(path: Path, *keys: str) -> bool:
+    """Whether a file is a JSON table with these keys."""
+    return path.is_file() and set(keys) <= set(read_json(path))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
+
+    Raises:
+        UserError: the disk is full; ``path`` is unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise UserError(
+                f"there is no space left for {path}: free some, or give another folder, and run "
+                f"the same command again ({error.strerror}; what was there is unchanged)"
+            ) from None
+        raise

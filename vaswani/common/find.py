@@ -1,8 +1,8 @@
-"""Where experiments, recipes and runs are found. This imports nothing that takes long.
+"""Where experiments and recipes are found. This imports nothing that takes long.
 
 An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
 too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
-one; a run is a folder ``runs/NAME``. Names may be written with - or _.
+one. Names may be written with - or _.
 """
 
 from pathlib import Path
@@ -18,9 +18,6 @@ DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 
 #: in configs/, but changes to experiments
 TABLES = ("table3",)
-
-#: in a run's folder: its experiment, complete
-RUN_CONFIG = "config.yaml"
 
 
 def file_stem(name: str) -> str:
@@ -82,16 +79,6 @@ def is_experiment(path: Path) -> bool:
     return {"task:", "model:"} <= {line.rstrip() for line in text.splitlines()}
 
 
-def run_folders(name: str) -> list[Path]:
-    """What a run's name may mean: a path, or a name under ./runs."""
-    return [Path(name), Path("runs") / name, Path("runs") / file_stem(name)]
-
-
-def is_run(folder: Path) -> bool:
-    """Whether something was trained in a folder."""
-    return (folder / RUN_CONFIG).is_file()
-
-
 def first_data_bin(data: object) -> Path:
     """The (first) data-bin that ``task.data`` names: fairseq takes several, separated by colons."""
     return Path(str(data).split(":")[0])
@@ -100,17 +87,3 @@ def first_data_bin(data: object) -> Path:
 def subset_option(folder: Path) -> str:
     """What a command for ``vaswani generate`` needs: nothing, or `` --subset valid`` (no test)."""
     return "" if any(folder.glob("test.*.idx")) else " --subset valid"
-
-
-def find_run(name: str) -> Path:
-    """The folder of a run: a path, or a name under ./runs.
-
-    Raises:
-        UserError: there is no such folder, or nothing was trained in it.
-    """
-    for folder in run_folders(name):
-        if is_run(folder):
-            return folder
-    names = sorted(path.parent.name for path in Path("runs").glob(f"*/{RUN_CONFIG}"))
-    offer = f"; known: {', '.join(names)}" if names else "; train one with 'vaswani train CONFIG'"
-    raise UserError(f"there is no run '{name}'{nearest(name, names)}{offer}")

@@ -14,8 +14,7 @@ from transformer_plugin.checkpoints import checkpoint_metadata
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.common.find import RUN_CONFIG, is_run
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.folders.run import Run
 
 
 def load_plugin() -> None:
@@ -64,10 +63,10 @@ def fairseq_logs(level: int) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def saved_config(checkpoint: Path, folder: Path) -> defaultdict[str, Table]:
-    """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
+def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, Table]:
+    """The sections of a checkpoint's configuration; of a run's, those that its folder has.
 
-    A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a config.yaml.
+    A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a run's folder.
 
     Raises:
         CheckpointError: the file is not a checkpoint.
@@ -75,8 +74,7 @@ def saved_config(checkpoint: Path, folder: Path) -> defaultdict[str, Table]:
     saved = checkpoint_metadata(checkpoint).get("cfg") or {}
     config = defaultdict(dict, {name: to_dict(section) for name, section in saved.items()})
     config["common"].pop("user_dir", None)
-    if is_run(folder):
-        config.update(read_yaml(folder / RUN_CONFIG))
+    config.update(run.configuration())
     return config
 
 

@@ -33,9 +33,8 @@ from urllib.parse import unquote, urlsplit
 import requests
 import urllib3
 
-from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import locked, move, sha256_of
+from vaswani.common.files import locked, move, sha256_of, writing
 from vaswani.common.progress import bar
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.data.text import DAMAGED

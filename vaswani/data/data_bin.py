@@ -15,10 +15,11 @@ from omegaconf import DictConfig
 
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.common.find import CONFIGS, first_data_bin
 from vaswani.configuration.fairseq_config import complete
 from vaswani.folders.data_bin import DataBin
+from vaswani.folders.run import Fingerprint
 from vaswani_transformer.transformer import source_has_own_matrix
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
@@ -214,9 +215,9 @@ def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
         )
 
 
-def fingerprint(config: DictConfig) -> Table:
+def fingerprint(config: DictConfig) -> Fingerprint:
     """What identifies the data: hashes of its dictionaries, indexes and texts."""
-    return {"sha256": DataBin(first_data_bin(config.task.data)).fingerprint()}
+    return Fingerprint(DataBin(first_data_bin(config.task.data)).fingerprint())
 
 
 # ---- the files --------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from vaswani.common import signals
-from vaswani.common.artifact import key_of, writing
 from vaswani.common.files import atomic_write, sha256_of
+from vaswani.common.outputs import key_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import archives as corpora
 from vaswani.data import binarise, bpe, corpus, pieces, round_trip, text, trees
@@ -175,17 +175,16 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
         made_from = {stages[number - 1].name: key} if number else {}
         key = stage.key(job, key)
         outputs = job.prepared.outputs(stage.name)
-        with writing(job.folder / stage.name):
-            outputs.recover()
-            if not outputs.are_made(key):
-                begun = time.monotonic()
-                with outputs.making(key) as (part, record):
-                    record["made_from"] = made_from
-                    report = stage.make(job, part / stage.name)
-                    record["report"] = report_to_json(report)
-                seconds = time.monotonic() - begun
-                say_what_was_made(job.recipe, job.folder / stage.name, report, seconds)
-                ran = True
+        begun = time.monotonic()
+        with outputs.write(key) as draft:
+            if not draft.is_made:
+                draft.record["made_from"] = made_from
+                report = stage.make(job, draft.path / stage.name)
+                draft.record["report"] = report_to_json(report)
+        if not draft.is_made:
+            seconds = time.monotonic() - begun
+            say_what_was_made(job.recipe, job.folder / stage.name, report, seconds)
+            ran = True
         if not ran or redo == len(stages):  # else the same command does it again
             signals.set_resumable(lambda: True)
         recorded = report_from_json(job.prepared.record(stage.name).report)
@@ -204,15 +203,15 @@ def write_recipe(job: Job, key: str) -> None:
     recipe = replace(job.recipe, restored_lines=None, restored_bleu=None)
     recipe_key = key_of([key, asdict(recipe)])
     outputs = job.prepared.outputs(RECIPE_FILE)
-    outputs.recover()
-    if outputs.are_made(recipe_key):
-        return
-    measured = round_trip.measure(recipe, job.prepared)
-    if measured:
-        recipe = replace(recipe, restored_lines=measured.lines, restored_bleu=measured.bleu)
-        print("\n".join(measured.report()), file=sys.stderr)
-    with outputs.making(recipe_key) as (part, _), atomic_write(part / RECIPE_FILE) as out:
-        out.write(yaml.safe_dump(asdict(recipe), sort_keys=False))
+    with outputs.write(recipe_key) as draft:
+        if draft.is_made:
+            return
+        measured = round_trip.measure(recipe, job.prepared)
+        if measured:
+            recipe = replace(recipe, restored_lines=measured.lines, restored_bleu=measured.bleu)
+            print("\n".join(measured.report()), file=sys.stderr)
+        with atomic_write(draft.path / RECIPE_FILE) as out:
+            out.write(yaml.safe_dump(asdict(recipe), sort_keys=False))
 
 
 # ---- the stages -------------------------------------------------------------------------------

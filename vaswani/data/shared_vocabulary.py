@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, read_json, sha256_of
-from vaswani.common.find import find_run, first_data_bin
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.files import Table, sha256_of
 from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.tokenisation import is_lowercase
-from vaswani.folders.data_bin import SPLITS, DataBin
+from vaswani.folders.data_bin import SPLITS
 from vaswani.folders.model_folder import ModelText, is_model_folder
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import (
@@ -23,6 +21,7 @@ from vaswani.folders.recipe import (
     SUBWORD_MODELS,
     Recipe,
 )
+from vaswani.folders.run import Run
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,9 @@ def text_of_run(name: str) -> PreparedText:
     Raises:
         UserError: there is no such run, or its dictionary is not the one of before.
     """
-    run = find_run(name)
-    data = DataBin(first_data_bin(read_yaml(run / "config.yaml")["task"]["data"]))
-    before = read_json(run / "env.json").get("data", {}).get("sha256", {})
+    run = Run.find(name)
+    data = run.data_bin
+    before = run.start().data.sha256
     for path in data.dictionaries():
         if before.get(path.name, "") not in ("", sha256_of(path)):
             raise UserError(f"{path} is no longer the dictionary that {run} was trained with")

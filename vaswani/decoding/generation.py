@@ -1,28 +1,41 @@
 """Decodes a data set as a run's configuration says: fairseq's configuration, and its translations.
 
-``vaswani generate`` calls this, and keeps the record of it.
+``vaswani generate`` calls :func:`generate`.
 """
 
 import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_plugin.compat.scope import is_plugin_model
-from vaswani.common.artifact import key_of
-from vaswani.common.errors import UserError
-from vaswani.common.files import Table, atomic_write, sha256_of
+from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.files import Table, atomic_write, check_folder, is_inside, sha256_of
+from vaswani.common.find import first_data_bin
+from vaswani.common.outputs import key_of
 from vaswani.common.progress import bar
 from vaswani.configuration.fairseq_config import complete, with_defaults
 from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.tokenisation import TargetText
-from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_of_run, text_of_run
-from vaswani.decoding.process_engine import one_thread
+from vaswani.decoding.batch_decoder import (
+    BatchDecoder,
+    Translated,
+    data_files,
+    data_of_run,
+    text_of_run,
+)
+from vaswani.decoding.process_engine import one_thread, search_processes
+from vaswani.decoding.translations import check_replaceable, translation_outputs
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, SUBWORD_MODELS, TextRecipe
+from vaswani.folders.run import Run, Translations
 from vaswani.folders.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
@@ -30,21 +43,107 @@ from vaswani.folders.search_options import (
     TranslationOptions,
     search_of_experiment,
 )
+from vaswani.training.checkpoints import best_of_run
 from vaswani.training.launch import on_cpu
+from vaswani_transformer.precision import computed_in
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is decoded, and how it differs from what the run's configuration says."""
 
-    subset: str
+    subset: str = "test"
     #: of the matrix products
-    precision: str
+    precision: str = "fp32"
     #: another data-bin, or user-dir, than the run's
-    data: str | None
-    user_dir: str | None
+    data: str | None = None
+    user_dir: str | None = None
     #: search options, by name
-    search: Mapping[str, object]
+    search: Mapping[str, object] = field(default_factory=dict)
+
+
+def generate(
+    run: Run,
+    request: Request | None = None,
+    checkpoint: Path | None = None,
+    out: Path | None = None,
+    workers: int | None = None,
+) -> Translations:
+    """Translate a subset with a run, unless the same translation is there already.
+
+    Args:
+        run: was trained by ``vaswani train``, or is the folder that ``checkpoint`` is in
+        request: what to decode, and how (default: the test set, as the run's configuration says)
+        checkpoint: the model (default: the run's with the lowest validation loss)
+        out: the folder of the results (default: the run's)
+        workers: processes, on a CPU (default: one per core)
+
+    Raises:
+        UserError, ConfigError: an invalid option, unusable data, or a folder of other files.
+        CheckpointError: the file is not a usable checkpoint.
+    """
+    request = request or Request()
+    checkpoint = checkpoint or best_of_run(run)
+    config, search = generation_config(request, checkpoint, run)
+    folder = out or run.evaluation
+    data, total = data_files(config, request.subset)
+    if is_inside(folder, text_of_run(config.task).folder):
+        raise UserError(f"{folder} is where the data is: give another folder with --out")
+    check_folder(folder)
+    processes = search_processes(workers, on_cpu(config))
+    precision = computed_in(request.precision, "cpu" if on_cpu(config) else "cuda")
+    translations = Translations(folder, request.subset)
+    outputs = translation_outputs(translations)
+    if out:
+        check_replaceable(outputs)
+    key = key_of_translation(config, [checkpoint, *data], precision)
+    with outputs.write(key) as draft:
+        if draft.is_made:
+            print(f"{folder}: already translated by {checkpoint}", file=sys.stderr)
+            return translations
+        start = time.monotonic()
+        made = Translations(draft.path, request.subset)
+        left_out, used = translate(config, search, made, total, processes)
+        draft.record.update(
+            checkpoint=str(checkpoint),
+            sha256={path.name: sha256_of(path) for path in [checkpoint, *data]},
+            data=str(config.task.data),
+            options=recorded_options(search),
+            precision=precision,
+            max_tokens=config.dataset.max_tokens,
+            workers=used,
+            sentences=total,
+            not_translated=left_out,
+            seconds=round(time.monotonic() - start, 1),
+        )
+    print_report(draft.record, translations.text)
+    return translations
+
+
+def recorded_options(search: TranslationOptions) -> dict[str, object]:
+    """Return the options of the search that the report of a subset records."""
+    return {name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")}
+
+
+def print_report(report: Mapping[str, Any], path: Path) -> None:
+    """Say what was done, and name every sentence that was not translated."""
+    left_out = report["not_translated"]
+    if left_out:
+        count = plural(len(left_out), "sentence")
+        print(
+            f"warning: {count} longer than the model's limit, left empty in {path}: "
+            f"{listed(left_out)}",
+            file=sys.stderr,
+        )
+    done = f"{report['sentences']:,} sentences by {report['checkpoint']}"
+    print(f"{path}: {done} in {report['seconds']:.0f} s", file=sys.stderr)
+
+
+def has_references(translations: Translations) -> bool:
+    """Whether ``vaswani prepare`` made the data, and so knows the references of translations."""
+    record = translations.record()
+    assert record and record.data, "they were made"
+    return PreparedText.of(first_data_bin(record.data)).has_recipe
 
 
 def target_text(config: DictConfig) -> TargetText:
@@ -62,19 +161,18 @@ def target_text(config: DictConfig) -> TargetText:
 
 
 def translate(
-    config: DictConfig, search: TranslationOptions, folder: Path, total: int, workers: int
+    config: DictConfig, search: TranslationOptions, out: Translations, total: int, workers: int
 ) -> tuple[list[int], int]:
-    """Write the subset's translations into a folder.
+    """Write a subset's translations.
 
     Returns:
         The numbers (from 1) of the sentences left out, and how many processes were used.
     """
-    subset = config.dataset.gen_subset
     target = target_text(config)
-    translated, used = decode(config, search, folder / f"{subset}.log", total, workers)
+    translated, used = decode(config, search, out.log, total, workers)
     lines, left_out = align_to_source(translated, total, target.tokens)
-    text.write_lines(folder / f"{subset}.hyp.tok", lines)
-    text.write_lines(folder / f"{subset}.hyp", map(target.text, lines))
+    text.write_lines(out.tokens, lines)
+    text.write_lines(out.text, map(target.text, lines))
     return left_out, used
 
 
@@ -91,7 +189,7 @@ def key_of_translation(config: DictConfig, files: list[Path], precision: str) ->
 
 
 def generation_config(
-    request: Request, checkpoint: Path, folder: Path
+    request: Request, checkpoint: Path, run: Run
 ) -> tuple[DictConfig, TranslationOptions]:
     """fairseq's configuration for decoding, and the search: as trained, then as requested.
 
@@ -99,7 +197,7 @@ def generation_config(
         UserError, ConfigError: an invalid option.
         CheckpointError: the file is not a usable checkpoint.
     """
-    trained = saved_config(checkpoint, folder)
+    trained = saved_config(checkpoint, run)
     if request.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {request.precision} is for this plugin's models")
     search = search_of(request, trained)

@@ -17,9 +17,19 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO
 
-from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import Table, atomic_write, locked, move, read_json, sha256_of, sync
+from vaswani.common.files import (
+    Table,
+    atomic_write,
+    locked,
+    move,
+    output_file,
+    read_json,
+    sha256_of,
+    sync,
+    writing,
+)
+from vaswani.common.outputs import key_of
 from vaswani.data import text
 from vaswani.decoding.sentences import TranslatedLine
 from vaswani.folders.model_folder import TextModel

@@ -11,7 +11,6 @@ from pathlib import Path
 from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of, write_json
-from vaswani.common.find import is_run, run_folders
 from vaswani.configuration.plugin import load_plugin
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.translator import Translator
@@ -21,6 +20,7 @@ from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
 from vaswani.folders.exported_model import ExportedModel, ExportTable, Limits
 from vaswani.folders.model_folder import CARD, EXPORT, ModelFolder, is_model_folder, read_origin
+from vaswani.folders.run import Run
 from vaswani.training.checkpoints import best_of_run
 from vaswani_transformer.vocabulary import Vocabulary
 
@@ -74,14 +74,14 @@ def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
 
 def model_folder(name: str) -> Path:
     """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
-    for folder in run_folders(name):
-        if is_run(folder) and is_model_folder(folder / "model"):
-            refuse_unless_best(folder)
-            return folder / "model"
+    for run in Run.named(name):
+        if run.exists and is_model_folder(run.model):
+            refuse_unless_best(run)
+            return run.model
     return Path(name)
 
 
-def refuse_unless_best(run: Path) -> None:
+def refuse_unless_best(run: Run) -> None:
     """Raises UserError if a run's packed model is not its model with the lowest validation loss.
 
     A run whose checkpoints are gone has no other than the packed one.
@@ -90,11 +90,11 @@ def refuse_unless_best(run: Path) -> None:
         best = best_of_run(run)
     except (CheckpointError, UserError):
         return
-    origin = read_origin(run / "model")
+    origin = read_origin(run.model)
     if origin.get("sha256") != sha256_of(best):
         raise UserError(
-            f"{run / 'model'} was packed from {origin.get('checkpoint')}, not from {best}: run "
-            f"'vaswani pack {run}' first, or name the folder {run / 'model'} to export it"
+            f"{run.model} was packed from {origin.get('checkpoint')}, not from {best}: run "
+            f"'vaswani pack {run}' first, or name the folder {run.model} to export it"
         )
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
-from vaswani.common.yaml_tables import read_yaml
 from vaswani.data import text
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.prepared_text import TEXT, PreparedText
+from vaswani.folders.run import Run
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
     Raises:
         UserError: it belongs to none, or its text is gone.
     """
-    config = path.absolute().parent / "config.yaml"
-    trained = read_yaml(config) if config.is_file() else {}
-    data = (trained.get("task") or {}).get("data")
+    run = Run.of_model(path)
+    data = (run.configuration().get("task") or {}).get("data")
     if data:
         prepared = first_data_bin(data).parent
-        for place in (prepared, config.parent.parent.parent / prepared):
+        for place in (prepared, run.folder.parent.parent / prepared):
             for subset in ("test", "valid"):
                 source, target = PreparedText(place).sides(TEXT, subset, folder.langs)
                 if source.is_file() and target.is_file():

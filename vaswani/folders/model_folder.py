@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vaswani.common.artifact import changed_files, check_unchanged, making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
-from vaswani.common.find import is_run, run_folders
+from vaswani.common.outputs import Draft, FolderOutputs, changed_files
 from vaswani.folders.recipe import BPE, SENTENCEPIECE, Name, TextRecipe, read_section
+from vaswani.folders.run import Run
 from vaswani.folders.search_options import TranslationOptions
 from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io import packed
@@ -246,10 +246,10 @@ def no_model(path: Path) -> UserError:
             f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
             "MODEL' makes one from it"
         )
-    run = next((run for run in run_folders(str(path)) if is_run(run)), None)
+    run = next((run for run in Run.named(str(path)) if run.exists), None)
     if run:
         return UserError(
-            f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack {path}' "
+            f"{path} is a run; its model folder is {run.model}, which 'vaswani pack {path}' "
             "makes: give that"
         )
     return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
@@ -338,15 +338,31 @@ def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat 
         UserError: something there was not packed, or has changed since; or the disk is full.
     """
 
-    def check(path: Path) -> None:
-        check_unchanged(path, SUMS, sums_of(path, form), form.command)
+    with ModelOutputs(folder, form).write() as draft:
+        fill(draft.path)
 
-    with making(folder, check) as part:
-        part.mkdir()
-        fill(part)
-        names = sorted(path.name for path in part.iterdir())
-        with open(part / SUMS, "w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(f"{sha256_of(part / name)}  {name}\n" for name in names)
+
+class ModelOutputs(FolderOutputs):
+    """A folder with the hashes of its files in ``SHA256SUMS``.
+
+    Args:
+        folder: where it goes
+        form: of the folder
+    """
+
+    def __init__(self, folder: Path, form: FolderFormat) -> None:
+        super().__init__(folder, SUMS, form.command)
+        self.form = form
+
+    def sums(self) -> dict[str, str]:
+        """Return the hashes of the files that were packed there; empty if none were."""
+        return sums_of(self.path, self.form)
+
+    def complete_record(self, draft: Draft) -> None:
+        """Write the hash of each file."""
+        names = sorted(path.name for path in draft.path.iterdir())
+        with open(draft.path / SUMS, "w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(f"{sha256_of(draft.path / name)}  {name}\n" for name in names)
 
 
 def sums_of(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from vaswani.common.artifact import RecordedOutputs, is_as_recorded
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table, read_json
+from vaswani.common.outputs import RecordedOutputs, is_as_recorded
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.folders.data_bin import DATA_BIN, DataBin
 from vaswani.folders.recipe import BPE, SENTENCEPIECE, Name, Recipe
@@ -177,7 +177,8 @@ class PreparedText:
     def outputs(self, name: str) -> RecordedOutputs:
         """A file or folder in this one, recorded in ``.stages/NAME.json``."""
         record = self.records / f"{name}.json"
-        return RecordedOutputs(self.folder, [name], record, self.records / "part" / name)
+        work = self.records / "part" / name
+        return RecordedOutputs(self.folder, [name], record, work, shown=self.stage(name))
 
     def record(self, name: str) -> StageRecord:
         """The record of a file or folder in this one; empty if there is none."""

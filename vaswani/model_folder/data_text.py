@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vaswani.common.artifact import is_inside
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
+from vaswani.common.files import is_inside, sha256_of
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols

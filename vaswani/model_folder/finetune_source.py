@@ -8,12 +8,11 @@ from pathlib import Path
 from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat import saving
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
-from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
-from vaswani.common.find import is_run
+from vaswani.common.files import Table, writing
 from vaswani.configuration.plugin import load_plugin
 from vaswani.folders.model_folder import ModelFolder, is_model_folder, sibling
+from vaswani.folders.run import Run
 from vaswani.model_folder.packed_model import described
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
@@ -22,11 +21,11 @@ OF_MODEL = "model_folder_sha256"
 
 def is_model(path: Path) -> bool:
     """Whether a path is a model folder, complete or not, rather than a run."""
-    return is_model_folder(path) and not is_run(path)
+    return is_model_folder(path) and not Run(path).exists
 
 
 def model_as_config(folder: ModelFolder) -> Table:
-    """The sections of an experiment that a model folder has, as in a run's config.yaml."""
+    """The sections of an experiment that a model folder has, as in a run's configuration."""
     source, target = folder.langs
     origin = folder.table.origin
     return {

@@ -7,35 +7,38 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from vaswani.common.files import Table, read_json, sha256_of
+from vaswani.common.files import Table, sha256_of
+from vaswani.folders.run import Run
 from vaswani.folders.search_options import differences, in_words
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
 
 
-def packed_scores(run: Path, checkpoint: Path, generation: Mapping[str, object]) -> Table:
+def packed_scores(run: Run, checkpoint: Path, generation: Mapping[str, object]) -> Table:
     """Return the scores of a checkpoint's translations that ``vaswani score`` left, by subset.
 
     Those of other weights, options, translations or references are left out, which is said on
     stderr.
 
     Args:
-        run: the folder of the run
+        run: whose checkpoint it is
         checkpoint: what is packed
         generation: how the packed model decodes
     """
     scores: Table = {}
     digest = sha256_of(checkpoint)
-    for path in sorted((run / "eval").glob("*.score.json")):
-        subset = path.name.removesuffix(".score.json")
-        translation = read_json(run / "eval" / f"{subset}.json")
-        if not translation:  # of a file, which 'vaswani generate' did not make
+    for scored in run.scored():
+        subset = scored.subset
+        record = scored.record()
+        if record is None:  # of a file, which 'vaswani generate' did not make
             continue
-        report = read_json(path)
+        translation = record.facts
+        report = scored.scores()
         reason = why_left_out(report, translation, generation)
-        if translation.get("sha256", {}).get(checkpoint.name) != digest:
+        if record.sha256.get(checkpoint.name) != digest:
             reason = f"they are not those of {checkpoint}"
         if reason:
             option = "" if subset == "test" else f" --subset {subset}"
@@ -50,7 +53,9 @@ def packed_scores(run: Path, checkpoint: Path, generation: Mapping[str, object])
     return scores
 
 
-def why_left_out(report: Table, translation: Table, generation: Mapping[str, object]) -> str:
+def why_left_out(
+    report: Mapping[str, Any], translation: Mapping[str, Any], generation: Mapping[str, object]
+) -> str:
     """Say why a report's scores are not the packed model's; empty if they may be.
 
     Args:
@@ -73,7 +78,7 @@ def why_left_out(report: Table, translation: Table, generation: Mapping[str, obj
     return ""
 
 
-def rows_of(report: Table, translation: Table) -> Table:
+def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> Table:
     """The rows to keep of a report, each with what its score depends on."""
     files = report["files"]
     rows: Table = {}

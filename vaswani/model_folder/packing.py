@@ -15,11 +15,11 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table, sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.common.templates import render
-from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.plugin import load_user_dir, to_dict
 from vaswani.data.data_bin import load_dictionary
 from vaswani.folders.data_bin import DataBin
 from vaswani.folders.model_folder import Contents
+from vaswani.folders.run import Run
 from vaswani.folders.search_options import BEAM_OPTIONS
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.fairseq_model import model_from_fairseq
@@ -37,12 +37,12 @@ from vaswani_transformer.io.packed import read_config
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
-def collect_model(checkpoint: Path, run: Path, options: DataOptions) -> Contents:
+def collect_model(checkpoint: Path, run: Run, options: DataOptions) -> Contents:
     """A checkpoint with its data.
 
     Args:
         checkpoint: of our model, or of fairseq's ``transformer``
-        run: its run's folder, or the one it is in
+        run: its run, or the folder it is in
         options: what the user says, in addition to what the checkpoint says
 
     Raises:
@@ -106,10 +106,9 @@ def sections_of(state: Table) -> Table:
     return {"model": {}, "task": {}, **{name: to_dict(cfg[name]) for name in cfg}}
 
 
-def user_dir_of(run: Path) -> str | None:
+def user_dir_of(run: Run) -> str | None:
     """The folder that defines a run's model, as its own configuration names it."""
-    config = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else {}
-    return (config.get("common") or {}).get("user_dir")
+    return (run.configuration().get("common") or {}).get("user_dir")
 
 
 def our_model(
@@ -178,9 +177,9 @@ def check(
     model_class(variant).build_model(config, task).load_state_dict(parameters)
 
 
-def decoding(run: Path, sections: Table) -> Table:
+def decoding(run: Run, sections: Table) -> Table:
     """How the run decodes: the options in its generation section, and its length penalty."""
-    table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
+    table = run.configuration() if run.exists else sections
     section = table.get("generation") or {}
     options = {name: section[name] for name in BEAM_OPTIONS if section.get(name) is not None}
     options["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")

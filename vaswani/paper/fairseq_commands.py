@@ -95,7 +95,7 @@ def training_sections(target: Reproduction, gpus: int) -> dict[str, Table]:
     for name in NOT_FOR_TRAINING:
         table.pop(name, None)
     del table["common"]["user_dir"]
-    table["checkpoint"]["save_dir"] = str(target.run / "checkpoints")
+    table["checkpoint"]["save_dir"] = str(target.run.checkpoints)
     table["optimization"]["update_freq"] = [PAPER_GPUS // gpus]
     table["distributed_training"] = {"distributed_world_size": gpus}
     changed = OmegaConf.merge(table, parse_overrides(target.changes))
@@ -121,7 +121,7 @@ def flags(section: str, options: Mapping[str, Any]) -> list[str]:
 
 def average(target: Reproduction) -> str:
     """The command that averages the last checkpoints (6.1)."""
-    return f"vaswani average {quote(target.run)} --last {AVERAGED[target.size]}"
+    return f"vaswani average {quote(target.run.folder)} --last {AVERAGED[target.size]}"
 
 
 def generate(target: Reproduction) -> str:
@@ -129,22 +129,22 @@ def generate(target: Reproduction) -> str:
     config = target.config
     search = config.generation
     lang = config.task.target_lang
-    out = quote(target.run / "eval" / target.subset)
+    translations = target.run.translations(target.subset)
+    log, tokens, text = map(quote, (translations.log, translations.tokens, translations.text))
     fairseq_generate = command(
-        f"mkdir -p {quote(target.run / 'eval')}\nfairseq-generate {quote(target.data_bin)}",
+        f"mkdir -p {quote(target.run.evaluation)}\nfairseq-generate {quote(target.data_bin)}",
         f"{PLUGIN} --task {config.task._name}" + (" --cpu" if config.common.cpu else ""),
         f"--source-lang {config.task.source_lang} --target-lang {lang}",
         f"--path {quote(target.checkpoint)} --gen-subset {target.subset} --remove-bpe",
         f"--beam {search.beam} --lenpen {search.lenpen:g} "
         f"--length-penalty {config.task.length_penalty}",
         f"--max-len-a {search.max_len_a:g} --max-len-b {search.max_len_b}",
-        f"--max-tokens {GPU_BATCH} --skip-invalid-size-inputs-valid-test --num-workers 0 "
-        f">{out}.log",
+        f"--max-tokens {GPU_BATCH} --skip-invalid-size-inputs-valid-test --num-workers 0 >{log}",
     )
     return (
         f"{fairseq_generate}\n"
-        f"grep ^H- {out}.log | sed s/^H-// | sort -n | cut -f 3 >{out}.hyp.tok\n"
-        f"sacremoses -q -l {lang} detokenize <{out}.hyp.tok >{out}.hyp"
+        f"grep ^H- {log} | sed s/^H-// | sort -n | cut -f 3 >{tokens}\n"
+        f"sacremoses -q -l {lang} detokenize <{tokens} >{text}"
     )
 
 
@@ -152,18 +152,19 @@ def score(target: Reproduction) -> str:
     """sacreBLEU of text, then tokenised and compound-split BLEU of tokens."""
     data = target.data_bin.parent
     file = f"{target.subset}.{target.config.task.target_lang}"
-    out = quote(target.run / "eval" / target.subset)
+    translations = target.run.translations(target.subset)
+    hypotheses, hypothesis_tokens = map(quote, (translations.text, translations.tokens))
     metrics = "--metrics bleu chrf --width 2 --format text"
     tokens = "--tokenize none --smooth-method none --force --width 2 --format text"
     compounds = r"LC_ALL=C sed 's/\(\S\)-\(\S\)/\1 ##AT##-##AT## \2/g'"
     references = quote(data / "tok" / file)
     return "\n".join(
         [
-            f"sacrebleu {quote(data / 'text' / file)} --input {out}.hyp {metrics}",
-            f"sacrebleu {references} --input {out}.hyp.tok {tokens}",
+            f"sacrebleu {quote(data / 'text' / file)} --input {hypotheses} {metrics}",
+            f"sacrebleu {references} --input {hypothesis_tokens} {tokens}",
             command(
                 f"sacrebleu <({compounds} {references})",
-                f"--input <({compounds} {out}.hyp.tok) {tokens}",
+                f"--input <({compounds} {hypothesis_tokens}) {tokens}",
             ),
         ]
     )

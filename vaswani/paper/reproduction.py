@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import read_json
 from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.common.options import last_of_each
 from vaswani.common.yaml_tables import read_yaml
+from vaswani.folders.run import RUNS, Run
 from vaswani.paper import EXPERIMENTS, FILES
 from vaswani.paper.options import TABLE_4, Options
 from vaswani.paper.runner import run_commands
@@ -19,13 +19,7 @@ from vaswani.planning.training_plan import table, training_plan
 from vaswani.scoring import published
 from vaswani.training.checkpoints import describe
 from vaswani.training.launch import gpus_to_use
-from vaswani.training.run_record import (
-    FINISHED,
-    STATISTICS,
-    last_checkpoint,
-    split_run,
-    statistics,
-)
+from vaswani.training.run_record import split_run
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.3: the parser of Table 4
@@ -40,7 +34,7 @@ class Reproduction(NamedTuple):
 
     options: Options
     experiment: str
-    run: Path
+    run: Run
     #: changes to the experiment: the row's, the user's, in this order
     changes: list[str]
     #: of Table 3: the row's name and its entry there, with the paper's figures ppl and bleu
@@ -77,13 +71,14 @@ class Reproduction(NamedTuple):
     def checkpoint(self) -> Path:
         """The checkpoint to decode: Table 3 is without averaging (6.2)."""
         if self.row:
-            return last_checkpoint(self.run)
-        return self.run / "checkpoints" / f"checkpoint_average_last{AVERAGED[self.size]}.pt"
+            return self.run.last
+        return self.run.average(AVERAGED[self.size])
 
     @property
     def is_finished(self) -> bool:
         """Whether the run has all its updates."""
-        done = read_json(self.run / FINISHED).get("num_updates", 0)
+        ending = self.run.ending()
+        done = ending.num_updates if ending else 0
         return bool(done >= self.config.optimization.max_update)
 
 
@@ -148,7 +143,7 @@ def find_reproduction(options: Options) -> Reproduction:
         )
     place = folder or place
     changes = last_of_each([*change, *own])
-    run = Path(place if "/" in place else f"runs/{place}")
+    run = Run(Path(place) if "/" in place else RUNS / place)
     config = experiment_config(find_config(name), changes)
     return Reproduction(options, name, run, changes, row, paper, config)
 
@@ -211,7 +206,7 @@ def is_averaged(target: Reproduction) -> bool:
 
     try:
         average = describe(target.checkpoint)
-        last = describe(last_checkpoint(target.run))
+        last = describe(target.run.last)
     except (CheckpointError, UserError):
         return False
     return average.averaged > 0 and average.updates >= last.updates
@@ -237,7 +232,7 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
         return [stage, *words]
     if stage == "train":
         words = [target.experiment, *batch_of(target, gpus), *target.changes]
-        if target.run != Path("runs") / target.experiment:
+        if target.run != Run(RUNS / target.experiment):
             words.append(f"run={target.run}")
         if gpus < here:
             words.append(f"distributed_training.distributed_world_size={gpus}")
@@ -261,7 +256,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
     if target.experiment == PARSER and not target.data_bin.is_dir():
         return []
     if target.is_finished:
-        trained = read_yaml(target.run / "config.yaml")
+        trained = target.run.configuration()
         tokens = trained["dataset"]["max_tokens"]
         accumulated = trained["optimization"]["update_freq"][0]
     else:
@@ -295,8 +290,8 @@ def table_3(target: Reproduction) -> list[str]:
 
     The paper's BLEU is compared with compound-split BLEU, which the authors' script computes.
     """
-    scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
-    validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
+    scores = target.run.translations(target.subset).scores()
+    validated = [line for line in target.run.statistics() if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     measured = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
     lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]

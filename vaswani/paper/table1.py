@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vaswani.common.artifact import making_recorded
 from vaswani.common.markdown import markdown_table
 from vaswani.common.options import argument, option
+from vaswani.common.outputs import FolderOutputs
 from vaswani.paper.layers import LAYERS, K, Layer, R
 
 #: words and widths whose time and memory are measured
@@ -229,12 +229,12 @@ def run(options: Options) -> int:
     import torch
 
     out = Path(options.out)
-    with making_recorded(out, RECORD, "vaswani reproduce table1") as (folder, record):
+    with FolderOutputs(out, RECORD, "vaswani reproduce table1").write() as draft:
         torch.manual_seed(1)
         measured = measure()
         lines = lines_of(measured)
-        record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
-        (folder / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draft.record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
+        (draft.path / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     print("\n".join(lines))
     print(f"written to {out}", file=sys.stderr)
     return 0

@@ -18,17 +18,15 @@ from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.common.find import find_run
-from vaswani.common.yaml_tables import read_yaml
 from vaswani.configuration.fairseq_config import complete
 from vaswani.folders.model_folder import ModelFolder
+from vaswani.folders.run import Run
 from vaswani.model_folder.data_text import DataOptions
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.packing import collect_model, write_model
 from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
 from vaswani.training.checkpoints import Checkpoint, describe, find_checkpoint
-from vaswani.training.run_record import STATISTICS, statistics
 
 TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
 #: at most this many warm-up updates: the optimizer's moments start from zero again
@@ -96,9 +94,9 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
         if model.table.variant:
             raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
         return FinetuneSource(path, describe(checkpoint_of(model)), model_as_config(model))
-    folder = find_run(name)
-    checkpoint = describe(find_checkpoint(str(folder))[0])
-    return FinetuneSource(folder, checkpoint, read_yaml(folder / "config.yaml"))
+    run = Run.find(name)
+    checkpoint = describe(find_checkpoint(str(run))[0])
+    return FinetuneSource(run.folder, checkpoint, run.configuration())
 
 
 def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
@@ -108,7 +106,7 @@ def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
         UserError: it cannot be packed, or its dictionaries have other sizes than the data's.
     """
     folder = checkpoint.with_name(f"{checkpoint.stem}-model")
-    contents = collect_model(checkpoint, checkpoint.parent, DataOptions(data=str(data)))
+    contents = collect_model(checkpoint, Run(checkpoint.parent), DataOptions(data=str(data)))
     if write_model(folder, contents):
         print(f"{folder}: {checkpoint} packed, with the dictionaries of {data}", file=sys.stderr)
     return folder
@@ -154,7 +152,7 @@ def fine_tuning(
     width = model["encoder_embed_dim"]
     warmup = conditions.settings.warmup[0]
     rate = None
-    for line in statistics(trained.folder / STATISTICS):
+    for line in Run(trained.folder).statistics():
         rate = line.get("lr", line.get("train_lr", rate))
     peak = rate or (width * trained.checkpoint.updates) ** -0.5
     user_dir = trained.config.get("common", {}).get("user_dir") or "transformer_plugin"

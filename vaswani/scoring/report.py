@@ -8,14 +8,12 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
-from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import Table, atomic_write, sha256_of
-from vaswani.common.find import RUN_CONFIG
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.files import Table, atomic_write, is_report, output_file, sha256_of, writing
 from vaswani.data import round_trip
 from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
+from vaswani.folders.run import Run
 from vaswani.folders.search_options import in_words
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
@@ -290,7 +288,7 @@ def save(report: Table, key: str, path: Path, read: list[Path]) -> Path:
     return path
 
 
-def is_packable(folder: Path) -> bool:
+def is_packable(run: Run) -> bool:
     """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
-    name = str(read_yaml(folder / RUN_CONFIG).get("model", {}).get("_name"))
+    name = str(run.configuration().get("model", {}).get("_name"))
     return name.startswith(("vaswani_transformer", "transformer"))

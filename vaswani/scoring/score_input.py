@@ -6,20 +6,22 @@ else (references that are tokens, hypotheses in subwords) is refused.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import sacrebleu
 
 from vaswani.common.errors import UserError, plural
 from vaswani.common.files import Table, sha256_of
-from vaswani.common.find import find_run, first_data_bin
+from vaswani.common.find import first_data_bin
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import composed
-from vaswani.decoding.translations import translations_of
+from vaswani.decoding.translations import translation_outputs
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Name
+from vaswani.folders.run import SCORES, Run, TranslationRecord
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 from vaswani.scoring.published import BY_NAME
 
@@ -84,7 +86,7 @@ class ScoreInput:
     #: of a run that writes trees: the treebank's, in Penn brackets
     trees: Path | None = None
     #: how a run translated
-    translation: Table = field(default_factory=dict)
+    translation: Mapping[str, Any] = field(default_factory=dict)
 
     def inputs(self) -> list[Path]:
         """The files that are read."""
@@ -119,15 +121,15 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     Raises:
         UserError: nothing is translated yet, the data's text is gone, or a file cannot be scored.
     """
-    folder = find_run(name)
-    results = translations_of(folder / "eval", subset)
-    results.recover()
-    tokens, translations, *_ = results.paths
-    report = results.table()
-    if not translations.is_file() or not tokens.is_file() or "data" not in report:
-        raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
-    data_bin = first_data_bin(report["data"])
-    check_translated(data_bin, report, translations, name)
+    run = Run.find(name)
+    results = run.translations(subset)
+    translation_outputs(results).recover()
+    tokens, translations = results.tokens, results.text
+    record = results.record()
+    if not translations.is_file() or not tokens.is_file() or not record or record.data is None:
+        raise UserError(f"{run} has no translations of '{subset}': run 'vaswani generate' first")
+    data_bin = first_data_bin(record.data)
+    check_translated(data_bin, record, translations, name)
     prepared = PreparedText.around(data_bin)
     recipe = prepared.recipe()
     if recipe is None:
@@ -143,27 +145,29 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     pieces = recipe.subword == SENTENCEPIECE
     compose = recipe.unicode == "NFC"
     return ScoreInput(
-        out=folder / "eval" / f"{subset}.score.json",
+        out=results.scores_file,
         text=None if recipe.tokenised else read_text(translations, sentences, compose=compose),
         tokens=None if pieces else read_aligned(tokens, references, compose=compose),
         pair=recipe.langs,
         test_set=BY_NAME.get(str(getattr(recipe, subset, ""))) if wmt else None,
         split_hyphens=recipe.split_hyphens,
         trees=prepared.trees(subset) if recipe.trees else None,
-        translation=report,
+        translation=record.facts,
     )
 
 
-def check_translated(data_bin: Path, report: Table, translations: Path, run: str) -> None:
+def check_translated(
+    data_bin: Path, record: TranslationRecord, translations: Path, run: str
+) -> None:
     """Raises UserError if a run's translations are of other data than there is now.
 
     Args:
         data_bin: what was translated
-        report: of 'vaswani generate'; those of earlier versions have no hashes
+        record: of 'vaswani generate'; those of earlier versions have no hashes
         translations: the file of translations
         run: as the user named it
     """
-    for name, digest in report.get("sha256", {}).items():
+    for name, digest in record.sha256.items():
         path = data_bin / name
         if path.is_file() and sha256_of(path) != digest:
             raise UserError(
@@ -190,7 +194,7 @@ def input_of_files(
     if pair and not named:
         raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
     langs = (named[1], named[2]) if named else None
-    out = hypotheses.with_name(hypotheses.name + ".score.json")
+    out = hypotheses.with_name(hypotheses.name + SCORES)
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if tokenised:

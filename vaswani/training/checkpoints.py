@@ -16,11 +16,10 @@ from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.validation_text import KEY as VALIDATION_TEXT
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
-from vaswani.common.find import find_run, run_folders
-from vaswani.training.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
+from vaswani.folders.run import Run
+from vaswani.training.run_record import HOW_IT_COMPUTES, STOPPED
 from vaswani.training.validation import Validation, text_validated_on
 
-BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
 
@@ -58,9 +57,9 @@ class Checkpoint:
 def checkpoints_in(folder: Path) -> list[Checkpoint]:
     """The checkpoints that a training left in a folder, one for each update, fewest first.
 
-    checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
-    file was not kept. Without one that was saved only because the training was stopped: what is
-    averaged does not depend on when that was.
+    The last and the best one are copies of others, or the only copy if an epoch's file was not
+    kept. Without one that was saved only because the training was stopped: what is averaged does
+    not depend on when that was.
 
     Raises:
         UserError: one of them is an average.
@@ -98,21 +97,15 @@ def is_name_of_training(path: Path) -> bool:
     return bool(TRAINED.fullmatch(path.name))
 
 
-def run_folder(name: str) -> Path | None:
+def checkpoint_folder(name: str) -> Path | None:
     """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
 
     A folder of something else, such as text, does not hide the run of its name.
     """
-    places = [place for run in run_folders(name) for place in (run / "checkpoints", run)]
+    places = [place for run in Run.named(name) for place in (run.checkpoints, run.folder)]
     folders = [place for place in places if place.is_dir()]
     filled = [place for place in folders if any(map(is_name_of_training, place.glob("*.pt")))]
     return next(iter(filled + folders), None)
-
-
-def run_of(checkpoint: Path) -> Path:
-    """The folder of the run that a checkpoint is in, or the folder that it is in."""
-    folder = checkpoint.parent
-    return folder.parent if folder.name == "checkpoints" else folder
 
 
 def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
@@ -132,20 +125,20 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 # ---- to decode ----------------------------------------------------------------------------------
 
 
-def find_checkpoint(name: str) -> tuple[Path, Path]:
-    """The checkpoint to decode with, and the folder of its run (or the one it is in, if no run's).
+def find_checkpoint(name: str) -> tuple[Path, Run]:
+    """The checkpoint to decode with, and its run (or the folder it is in, if no run's).
 
     Raises:
         UserError: there is no such run, or it has no checkpoint.
     """
     path = Path(name)
     if path.suffix == ".pt" or path.is_file():
-        return path, run_of(path)
-    folder = find_run(name)
-    return best_of_run(folder), folder
+        return path, Run.of_checkpoint(path)
+    run = Run.find(name)
+    return best_of_run(run), run
 
 
-def best_of_run(folder: Path) -> Path:
+def best_of_run(run: Run) -> Path:
     """A run's average or checkpoint with the lowest validation loss; prints which it is, and why.
 
     The losses are those that ``vaswani average`` wrote into the averages. Where one is missing, or
@@ -155,18 +148,17 @@ def best_of_run(folder: Path) -> Path:
     Raises:
         UserError: the run has no checkpoint.
     """
-    checkpoints = folder / "checkpoints"
-    averages = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
+    averages = [describe(path) for path in run.averages()]
     newest = max(averages, key=lambda one: (one.updates, one.averaged), default=None)
-    singles = singles_of_run(checkpoints, folder)
+    singles = singles_of_run(run)
     if newest is None and not singles:
-        raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+        raise UserError(f"{run} has no checkpoint yet: train it with 'vaswani train'")
     if newest is None and len(singles) == 1:
         print(f"using {singles[0]} (the run has no average)", file=sys.stderr)
         return singles[0]
     try:
         candidates = averages + [describe(path) for path in singles]
-        losses = losses_of(candidates, folder)
+        losses = losses_of(candidates, run)
         best = losses.index(min(losses))
         chosen = candidates[best]
         reason = f"lowest validation loss, {losses[best]:.4f}"
@@ -175,51 +167,51 @@ def best_of_run(folder: Path) -> Path:
         what = "average" if newest else "checkpoint"
         reason = f"newest {what}; validation losses are unknown: {error}"
     print(f"using {chosen.path} ({reason})", file=sys.stderr)
-    if chosen.averaged and last_to_average(folder) > chosen.updates:
+    if chosen.averaged and last_to_average(run) > chosen.updates:
         print(
             f"warning: training continued after {chosen.path} was made; for a new average: "
-            f"vaswani average {shlex.quote(str(folder))}",
+            f"vaswani average {shlex.quote(str(run))}",
             file=sys.stderr,
         )
     return chosen.path
 
 
-def last_to_average(folder: Path) -> int:
+def last_to_average(run: Run) -> int:
     """The updates of the last checkpoint of a run that ``vaswani average`` takes; 0 without one."""
-    last = last_checkpoint(folder)
-    newest = [describe(last)] if last.is_file() else []
+    newest = [describe(run.last)] if run.last.is_file() else []
     if newest and newest[0].stopped:
-        newest = checkpoints_in(folder / "checkpoints")
+        newest = checkpoints_in(run.checkpoints)
     return newest[-1].updates if newest else 0
 
 
-def singles_of_run(checkpoints: Path, folder: Path) -> list[Path]:
+def singles_of_run(run: Run) -> list[Path]:
     """The checkpoints to choose from beside the averages: the best, else the last; or none.
 
     Both, where the best was found on another validation text than the run has now. A checkpoint
     that was saved only because the training was stopped is the last choice.
     """
-    best, last = checkpoints / BEST, checkpoints / "checkpoint_last.pt"
-    singles = [best] if best.is_file() else []
+    last = run.last
+    singles = [run.best] if run.best.is_file() else []
     if singles:
-        known = {text_of(checkpoint_metadata(best)), text_validated_on(best, folder)} - {None}
+        now = text_validated_on(run.best, run)
+        known = {text_of(checkpoint_metadata(run.best)), now} - {None}
         if len(known) < 2:
             return singles
     if not last.is_file():
         return singles
     if by_a_stop(checkpoint_metadata(last)):
-        earlier = checkpoints_in(checkpoints)
+        earlier = checkpoints_in(run.checkpoints)
         last = earlier[-1].path if earlier else last
     return [*singles, last]
 
 
-def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
+def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
     """The validation losses of a run's averages and checkpoints: as stored, else computed.
 
     Raises:
         UserError, CheckpointError: one is not stored, and cannot be computed.
     """
-    text = text_validated_on(candidates[0].path, folder)
+    text = text_validated_on(candidates[0].path, run)
     if text is None and len({one.text for one in candidates} - {None}) > 1:
         raise UserError("they belong to different validation texts, of which none is here")
     beside: dict[int, float] = {}
@@ -233,7 +225,7 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
         loss = own if one.averaged else beside.get(one.updates)
         if loss is None:
             if validation is None:
-                validation = Validation(one.path, folder)
+                validation = Validation(one.path, run)
             loss = validation(load_checkpoint(one.path, mapped=True)["model"])
         losses.append(loss)
     return losses

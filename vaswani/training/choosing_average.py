@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.saving import write_checkpoint
-from vaswani.common.artifact import making, output_file
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
-from vaswani.common.find import first_data_bin, is_run, subset_option
+from vaswani.common.files import Table, output_file
+from vaswani.common.find import first_data_bin, subset_option
+from vaswani.common.outputs import FileOutputs
 from vaswani.common.progress import stage_bar
 from vaswani.configuration.plugin import saved_config
+from vaswani.folders.run import BEST, Run, average_name
 from vaswani.training import checkpoints
 from vaswani.training.averaging import averaged_checkpoint, model_of, running_means
-from vaswani.training.checkpoints import Checkpoint, run_of
+from vaswani.training.checkpoints import Checkpoint
 from vaswani.training.validation import Validation, text_validated_on
 
 
@@ -38,7 +39,7 @@ def write_average(
         path: of the average of all
         chooses: whether the validation loss decides how many; it may find that one alone is best
     """
-    run = run_of(parts[-1].path)
+    run = Run.of_checkpoint(parts[-1].path)
     try:
         trials = validate_averages(parts)
     except UserError as error:
@@ -64,11 +65,11 @@ def write_average(
                 file=sys.stderr,
             )
         if chooses and not output:
-            path = path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
+            path = path.with_name(average_name(len(chosen.parts)))
         alone = [trial for trial in trials if len(trial.parts) == 1]
         write(averaged_checkpoint(chosen.parts), chosen.parts, path, [chosen, *alone])
     # the run's would be the same, unless the average is elsewhere
-    print_next_command(path, run if chooses and is_run(run) and not output else path)
+    print_next_command(path, run if chooses and run.exists and not output else path)
 
 
 def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
@@ -77,7 +78,7 @@ def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
     Each average is the one before and one model more; three models are in memory at a time.
     """
     trials: list[Trial] = []
-    validation = Validation(parts[-1].path, run_of(parts[-1].path))
+    validation = Validation(parts[-1].path, Run.of_checkpoint(parts[-1].path))
     other = [best for best in best_beside(parts) if best.updates != parts[-1].updates]
     with stage_bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
         models = ((str(one.path), model_of(one)) for one in parts[::-1])
@@ -90,7 +91,7 @@ def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
 def best_beside(parts: Sequence[Checkpoint]) -> list[Checkpoint]:
     """The training's best checkpoint, if it is beside these and of the same run; else nothing."""
     try:
-        best = checkpoints.describe(parts[-1].path.with_name(checkpoints.BEST))
+        best = checkpoints.describe(parts[-1].path.with_name(BEST))
         checkpoints.check_one_run([*parts, best])
     except (CheckpointError, UserError):
         return []
@@ -112,9 +113,9 @@ def print_trials(trials: Sequence[Trial]) -> None:
         print(f"  {loss:8.4f}  {what}{mark}", file=sys.stderr)
 
 
-def print_next_command(path: Path, what: Path) -> None:
+def print_next_command(path: Path, what: Path | Run) -> None:
     """Print the command that decodes with ``what``: a checkpoint, or its run."""
-    data = saved_config(path, run_of(path))["task"].get("data")
+    data = saved_config(path, Run.of_checkpoint(path))["task"].get("data")
     subset = subset_option(first_data_bin(data))
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
@@ -155,8 +156,9 @@ def write(
         state[checkpoints.OWN] = own.loss
         state[checkpoints.BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
         last = parts[-1].path
-        state[checkpoints.VALIDATION_TEXT] = text_validated_on(last, run_of(last))
-    with making(check_output(output, parts), lambda there: check_output(there, parts)) as aside:
-        write_checkpoint(state, str(aside))
+        state[checkpoints.VALIDATION_TEXT] = text_validated_on(last, Run.of_checkpoint(last))
+    place = check_output(output, parts)
+    with FileOutputs(place, lambda there: check_output(there, parts)).write() as draft:
+        write_checkpoint(state, str(draft.path))
     updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
     print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")

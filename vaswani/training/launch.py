@@ -33,7 +33,7 @@ from vaswani_transformer.precision import computed_in, tf32
 
 T = TypeVar("T")
 
-#: how processes were started, as env.json records it
+#: how processes were started, as a run records it
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
 #: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
@@ -160,7 +160,7 @@ def all_gather(value: T) -> list[T]:
     return values
 
 
-def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Path) -> None:
+def check_agreement(rank: int, sees_run: bool, files: Mapping[str, str], folder: Path) -> None:
     """Raises ConfigError, in every process, unless all see the same run and the same data.
 
     Args:

@@ -8,48 +8,47 @@ if the move itself was interrupted.
 """
 
 import contextlib
-import re
 import sys
 from pathlib import Path
 
 from transformer_plugin.checkpoints import trained_checkpoints
 from vaswani.common.files import move
-from vaswani.training.run_record import FINISHED, has_checkpoints
+from vaswani.folders.run import Run, phase_number
+from vaswani.training.run_record import has_checkpoints
 
 #: the folder in ``checkpoints`` while files move into it
 MOVING = ".phase.part"
 
 
-def begin_phase(folder: Path) -> Path:
-    """Move a run's checkpoints, averages and finished.json to ``checkpoints/phase-N``.
+def begin_phase(run: Run) -> Path:
+    """Move a run's checkpoints, averages and record of its ending to ``checkpoints/phase-N``.
 
     Returns:
         The folder that they are in now.
     """
-    checkpoints = folder / "checkpoints"
-    numbers = [int(phase.name.removeprefix("phase-")) for phase in phase_folders(checkpoints)]
+    checkpoints = run.checkpoints
+    numbers = [phase_number(phase) for phase in run.phases()]
     phase = checkpoints / f"phase-{max(numbers, default=0) + 1}"
     moving = checkpoints / MOVING
     moving.mkdir()
-    averages = sorted(checkpoints.glob("checkpoint_average*.pt"))
-    finished = [folder / FINISHED] if (folder / FINISHED).is_file() else []
-    for path in [*trained_checkpoints(checkpoints), *averages, *finished]:
+    ending = [run.ending_file()] if run.ending_file().is_file() else []
+    for path in [*trained_checkpoints(checkpoints), *run.averages(), *ending]:
         move(path, moving / path.name)
     move(moving, phase)
     return phase
 
 
-def return_to_earlier_phase(folder: Path) -> None:
+def return_to_earlier_phase(run: Run) -> None:
     """Move the files of the earlier phase back if no checkpoint of the new phase was written.
 
     Nothing is replaced: a file whose name is taken stays where it is.
     """
-    checkpoints = folder / "checkpoints"
+    checkpoints = run.checkpoints
     moving = checkpoints / MOVING
-    phases = [phase for phase in phase_folders(checkpoints) if trained_checkpoints(phase)]
+    phases = [phase for phase in run.phases() if trained_checkpoints(phase)]
     if moving.is_dir():
         source = moving
-    elif phases and not has_checkpoints(folder):
+    elif phases and not has_checkpoints(run):
         source = phases[-1]
         print(
             f"{checkpoints} has no checkpoint since {source.name} ended: moving the checkpoints of "
@@ -58,15 +57,10 @@ def return_to_earlier_phase(folder: Path) -> None:
         )
     else:
         return
-    for path in sorted([*source.glob("checkpoint*.pt"), *source.glob(FINISHED)]):
-        target = (folder if path.name == FINISHED else checkpoints) / path.name
+    ending = run.ending_file(phase=source)
+    for path in sorted([*source.glob("checkpoint*.pt"), *source.glob(ending.name)]):
+        target = run.ending_file() if path == ending else checkpoints / path.name
         if not target.exists():
             move(path, target)
     with contextlib.suppress(OSError):  # somebody's files are in it
         source.rmdir()
-
-
-def phase_folders(checkpoints: Path) -> list[Path]:
-    """Return the folders of earlier phases, the first phase first."""
-    phases = [path for path in checkpoints.glob("phase-*") if re.fullmatch(r"phase-\d+", path.name)]
-    return sorted(phases, key=lambda path: int(path.name.removeprefix("phase-")))

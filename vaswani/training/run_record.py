@@ -1,9 +1,9 @@
-"""A run's records of its training: config.yaml, env.json, finished.json, checkpoints."""
+"""What a run records of its training, and what may not be trained into it."""
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,15 +16,11 @@ from transformer_plugin.checkpoints import (
 from transformer_plugin.compat.resuming import newest_checkpoint
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, atomic_write, read_json
-from vaswani.common.find import RUN_CONFIG, file_stem, is_run
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.find import file_stem
+from vaswani.folders.run import RUNS, Ending, Fingerprint, Run
 from vaswani.training.launch import Launch, on_cpu, precision_of
 from vaswani_transformer.precision import tf32
 
-FINISHED = "finished.json"
-STATISTICS = "train.jsonl"
-RECORDS = ("config.yaml", "env.json")
 #: what the ``extra_state`` of a checkpoint holds that was saved only because of a stop
 STOPPED = "stopped"
 #: and of each reset that came before it, the text that it was asked for with
@@ -48,47 +44,26 @@ def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
-def run_folder(config: DictConfig, name: str | None, path: Path) -> Path:
+def run_of(config: DictConfig, name: str | None, path: Path) -> Run:
     """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
     if name is not None:
-        return Path(name) if "/" in name else Path("runs") / name
-    save_dir = Path(str(config.checkpoint.save_dir))
-    if save_dir.name == "checkpoints" and save_dir.parent.name:
-        return save_dir.parent
-    return Path("runs") / file_stem(path.stem)
+        return Run(Path(name) if "/" in name else RUNS / name)
+    saved = Run.of_save_dir(Path(str(config.checkpoint.save_dir)))
+    return saved or Run(RUNS / file_stem(path.stem))
 
 
-def statistics(log: Path) -> Iterator[Table]:
-    """The readable lines of a run's train.jsonl: a full disk leaves half a line.
-
-    There are none if the file does not exist.
-    """
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            yield json.loads(line)
+def has_checkpoints(run: Run) -> bool:
+    """Whether a run has checkpoints, even if the last one is missing."""
+    return bool(trained_checkpoints(run.checkpoints))
 
 
-def last_checkpoint(folder: Path) -> Path:
-    """Where a run's newest state is."""
-    return folder / "checkpoints" / "checkpoint_last.pt"
-
-
-def has_checkpoints(folder: Path) -> bool:
-    """Whether a run's folder has checkpoints, even if the last one is missing."""
-    return bool(trained_checkpoints(folder / "checkpoints"))
-
-
-def remove_half_written(folder: Path) -> None:
+def remove_half_written(run: Run) -> None:
     """Remove half-written checkpoints of a killed training of this run.
 
     Files that 'vaswani average' may be writing there are left alone.
     """
     for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # the plugin's; fairseq's
-        for path in (folder / "checkpoints").glob(pattern):
+        for path in run.checkpoints.glob(pattern):
             if not path.name.startswith(".checkpoint_average"):
                 path.unlink(missing_ok=True)
 
@@ -102,19 +77,19 @@ def stop_key(config: DictConfig) -> str:
 # ---- what may not be trained into a folder ----------------------------------------------------
 
 
-def refuse_foreign_folder(folder: Path) -> None:
-    """Raises UserError if a folder's config.yaml or env.json is not of 'vaswani train'."""
-    of_a_run = {"command", "data"} <= set(read_json(folder / "env.json"))
-    records = [folder / name for name in RECORDS if (folder / name).exists()]
-    if records and not of_a_run:
+def refuse_foreign_folder(run: Run) -> None:
+    """Raises UserError if a folder has a file of a run that 'vaswani train' did not write."""
+    records = [path for path in (run.configuration_file, run.environment_file) if path.exists()]
+    if records and not run.start().is_complete:
+        record = run.environment_file.name
         raise UserError(
-            f"{folder} has a {records[0].name}, which 'vaswani train' would replace, but no "
-            "env.json that it wrote: if this is a run, put its env.json back; if not, choose "
+            f"{run} has a {records[0].name}, which 'vaswani train' would replace, but no "
+            f"{record} that it wrote: if this is a run, put its {record} back; if not, choose "
             "another folder with run=NAME"
         )
 
 
-def changed_data(config: DictConfig, data: Table, folder: Path) -> list[str]:
+def changed_data(config: DictConfig, data: Fingerprint, run: Run) -> list[str]:
     """What has changed in the data since the run began, one sentence each.
 
     Its model, languages, seed, dictionary and training text may not.
@@ -122,11 +97,11 @@ def changed_data(config: DictConfig, data: Table, folder: Path) -> list[str]:
     Raises:
         UserError: the folder has a different training; names the first difference.
     """
-    if not has_checkpoints(folder) or not (folder / "config.yaml").is_file():
+    if not has_checkpoints(run) or not run.exists:
         return []
 
     advice = "give the other training its own folder with run=NAME"
-    before = read_yaml(folder / "config.yaml")
+    before = run.configuration()
     now = OmegaConf.to_container(config)
     assert isinstance(now, dict)
     # options that did not exist when the run began had their default's effect
@@ -136,32 +111,32 @@ def changed_data(config: DictConfig, data: Table, folder: Path) -> list[str]:
     for section, key in keys:
         old, new = before[section].get(key), now[section].get(key)
         if old != new:
-            raise UserError(f"{folder} was trained with {section}.{key}={old}, not {new}: {advice}")
+            raise UserError(f"{run} was trained with {section}.{key}={old}, not {new}: {advice}")
     changes = []
-    for name in changed_files(read_json(folder / "env.json").get("data", {}), data):
+    for name in run.start().data.changed_files(data):
         if name.startswith("dict."):
-            raise UserError(f"{folder} was trained with a different {name}: {advice}")
+            raise UserError(f"{run} was trained with a different {name}: {advice}")
         if not name.startswith(f"{config.dataset.train_subset}."):
-            changes.append(f"{name} is not what {folder} was started with")
+            changes.append(f"{name} is not what {run} was started with")
         elif config.checkpoint.reset_dataloader:
             changes.append(f"{name} has changed: starting at epoch 1 of it")
         else:
             raise UserError(
-                f"{folder} was trained on another text ({name} has changed since): {advice}, or "
+                f"{run} was trained on another text ({name} has changed since): {advice}, or "
                 "checkpoint.reset_dataloader=true to continue with epoch 1 of the new text"
             )
     return changes
 
 
-def trained_differently(config: DictConfig, data: Table, folder: Path) -> str:
-    """How a run's training differs from an experiment: the first key, or file of the data.
+def trained_differently(config: DictConfig, data: Fingerprint, run: Run) -> str:
+    """How a run's training differs from a configuration: the first key, or file of the data.
 
     Empty if it does not, or if nothing was trained there. Options that only one of them has are
     left out: the versions of fairseq do not have the same.
     """
-    if not is_run(folder):
+    if not run.exists:
         return ""
-    before = read_yaml(folder / RUN_CONFIG)
+    before = run.configuration()
     now = OmegaConf.to_container(config)
     assert isinstance(now, dict)
     for section, one in DECIDING:
@@ -169,14 +144,8 @@ def trained_differently(config: DictConfig, data: Table, folder: Path) -> str:
         for key in [one] if one else ["_name", *old]:
             if key in old and key in new and old[key] != new[key]:
                 return f"{section}.{key}={old[key]}, not {new[key]}"
-    files = changed_files(read_json(folder / "env.json").get("data", {}), data)
+    files = run.start().data.changed_files(data)
     return f"another {files[0]} than is now in {config.task.data}" if files else ""
-
-
-def changed_files(before: Table, now: Table) -> list[str]:
-    """The files of a data-bin that differ between two records which both list them, by name."""
-    old, new = before.get("sha256", {}), now.get("sha256", {})
-    return sorted(name for name in set(old) & set(new) if old[name] != new[name])
 
 
 # ---- resets -----------------------------------------------------------------------------------
@@ -184,15 +153,14 @@ def changed_files(before: Table, now: Table) -> list[str]:
 # it, too, and would begin anew each time. Each checkpoint says which resets it comes after.
 
 
-def requested_resets(config: DictConfig, data: Table) -> dict[str, str]:
+def requested_resets(config: DictConfig, data: Fingerprint) -> dict[str, str]:
     """The resets that a configuration asks for, each with a hash of the training text."""
-    prefix = f"{config.dataset.train_subset}."
-    text = {name: digest for name, digest in data["sha256"].items() if name.startswith(prefix)}
+    text = data.only(f"{config.dataset.train_subset}.")
     digest = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
     return {name: digest for name in RESETS if config.checkpoint[name]}
 
 
-def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
+def finished_resets(requested: dict[str, str], run: Run) -> tuple[str, ...]:
     """Those that the run's newest checkpoint comes after.
 
     The position in a text that has changed since is reset again.
@@ -201,9 +169,9 @@ def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
         return ()
 
     try:
-        saved = checkpoint_metadata(last_checkpoint(folder))
+        saved = checkpoint_metadata(run.last)
     except CheckpointError:
-        newest = newest_checkpoint(folder / "checkpoints")
+        newest = newest_checkpoint(run.checkpoints)
         saved = checkpoint_metadata(newest[1]) if newest else {}
     done = (saved.get("extra_state") or {}).get(RESETS_DONE, {})
     return tuple(
@@ -216,27 +184,28 @@ def finished_resets(requested: dict[str, str], folder: Path) -> tuple[str, ...]:
 # ---- records ----------------------------------------------------------------------------------
 
 
-def records_of(config: DictConfig, data: Table, folder: Path, launch: Launch) -> dict[str, str]:
-    """The texts of env.json, with earlier starts in it, and config.yaml (complete, as trained)."""
-    before = read_json(folder / "env.json")
-    earlier = before.pop("earlier_starts", []) + ([before] if before else [])
+def records_of(config: DictConfig, data: Fingerprint, run: Run, launch: Launch) -> dict[Path, str]:
+    """The records of a start, with earlier starts, and its configuration: file → text."""
     now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
     device = "cpu" if on_cpu(config) else "cuda"
     now.update(device=device, precision=precision_of(config), tf32=tf32())
-    now.update(data=data, earlier_starts=earlier)
-    return {"env.json": json.dumps(now, indent=1), "config.yaml": OmegaConf.to_yaml(config)}
+    now.update(data=data.to_json(), earlier_starts=run.start().with_earlier())
+    return {
+        run.environment_file: json.dumps(now, indent=1),
+        run.configuration_file: OmegaConf.to_yaml(config),
+    }
 
 
-def finish(folder: Path, stop: str, summary: Table) -> None:
-    """Write finished.json; if there was nothing left to train, what it says of that is kept.
+def finish(run: Run, ending: Ending) -> None:
+    """Record why a training ended; without a further update, what is recorded of it is kept.
 
     Args:
-        folder: the run's
-        stop: ``stop_key`` of the configuration
-        summary: num_updates, seconds, reason and perplexity
+        run: its folder
+        ending: of this start
     """
-    before = read_json(folder / FINISHED)
-    if before.get("num_updates") == summary["num_updates"]:
-        summary = {**summary, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
-    with atomic_write(folder / FINISHED) as stream:
-        json.dump({**summary, "stop": stop}, stream)
+    before = run.ending()
+    if before and before.num_updates == ending.num_updates:
+        seconds = ending.seconds if before.seconds is None else before.seconds
+        perplexity = ending.perplexity if before.perplexity is None else before.perplexity
+        ending = replace(ending, seconds=seconds, perplexity=perplexity)
+    run.write_ending(ending)

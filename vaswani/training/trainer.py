@@ -32,6 +32,7 @@ from transformer_plugin.compat.replacing import protect
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani.common.files import Table
 from vaswani.common.signals import StopRequest
+from vaswani.folders.run import LAST, Run
 from vaswani.training.launch import all_gather
 from vaswani.training.phases import begin_phase
 from vaswani.training.run_record import RESETS_DONE, STOPPED
@@ -39,7 +40,7 @@ from vaswani.training.training_progress import TrainingProgress, statistics_bar
 
 #: what a checkpoint calls the count, beside fairseq's ``best``
 PATIENCE = "patience"
-#: what fairseq's section ``checkpoint`` says where only checkpoint_last.pt is written
+#: what fairseq's section ``checkpoint`` says where only the last checkpoint is written
 ONLY_LAST = {
     "no_epoch_checkpoints": True,
     "save_interval_updates": 0,
@@ -154,7 +155,7 @@ def saving_apart(save: Callable[..., Any]) -> Callable[..., Any]:
         val_loss: float | None,
     ) -> Any:
         if trainer.begins_phase and trainer.data_parallel_rank == 0 and not section.no_save:
-            phase = begin_phase(Path(section.save_dir).parent)
+            phase = begin_phase(Run(Path(section.save_dir).parent))
             if trainer.progress:
                 trainer.progress.say(f"the checkpoints before reset_optimizer are now in {phase}")
         trainer.begins_phase = False
@@ -269,7 +270,7 @@ class StoppableTrainer(Trainer):
 def save_last(
     section: DictConfig, trainer: "StoppableTrainer", epoch_itr: EpochBatchIterator
 ) -> str | None:
-    """Write checkpoint_last.pt and nothing else, and return its path; None if it is not wanted.
+    """Write the last checkpoint and nothing else, and return its path; None if it is not wanted.
 
     Args:
         section: fairseq's ``checkpoint``
@@ -286,7 +287,8 @@ def save_last(
     checkpoint_utils.save_checkpoint(section, trainer, epoch_itr, None)
     if section.no_save or section.no_last_checkpoints:
         return None
-    return os.path.join(section.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    name = LAST.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+    return os.path.join(section.save_dir, name)
 
 
 def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:

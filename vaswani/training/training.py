@@ -17,10 +17,10 @@ from torch.multiprocessing.spawn import ProcessException
 from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
-from vaswani.common.files import Table, atomic_write, locked, read_json
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.files import atomic_write, locked
 from vaswani.configuration.fairseq_config import complete, fairseq_form, writable
 from vaswani.configuration.plugin import fairseq_logs, load_user_dir
+from vaswani.folders.run import LAST, Fingerprint, Run
 from vaswani.training import launch, phases, run_record
 from vaswani.training.trainer import Stopped, fairseq_with
 from vaswani.training.training_progress import TrainingProgress
@@ -36,67 +36,67 @@ class Decision(NamedTuple):
 
     trains: bool
     resumes: bool
-    restore_file: str = "checkpoint_last.pt"
+    restore_file: str = LAST
     #: ``stop_key`` of the configuration
     stop: str = ""
-    #: of this start, written when its first update begins
-    records: dict[str, str] = {}  # noqa: RUF012
+    #: of this start, file → text, written when its first update begins
+    records: dict[Path, str] = {}  # noqa: RUF012
     #: the resets that are asked for, each with the text that it was asked for with
     resets: dict[str, str] = {}  # noqa: RUF012
     #: those of them that an earlier start has done
     done: tuple[str, ...] = ()
 
 
-def train_or_skip(config: DictConfig, data: Table, folder: Path, place: launch.Launch) -> None:
+def train_or_skip(config: DictConfig, data: Fingerprint, run: Run, place: launch.Launch) -> None:
     """Rank 0: decide whether there is anything to train, and train."""
-    run_record.refuse_foreign_folder(folder)
+    run_record.refuse_foreign_folder(run)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
-    with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
-        phases.return_to_earlier_phase(folder)
-        signals.set_resumable(lambda: run_record.has_checkpoints(folder))
-        for change in run_record.changed_data(config, data, folder):
+    with locked(run.lock, f"{run} is being trained", patience=patience):
+        phases.return_to_earlier_phase(run)
+        signals.set_resumable(lambda: run_record.has_checkpoints(run))
+        for change in run_record.changed_data(config, data, run):
             print(f"warning: {change}", file=sys.stderr)
-        finished = read_json(folder / run_record.FINISHED)
-        stop, resumes = run_record.stop_key(config), run_record.has_checkpoints(folder)
-        restore_file = checkpoint_to_start_from(config, folder, resumes)
+        ending = run.ending()
+        stop = run_record.stop_key(config)
+        resumes = run_record.has_checkpoints(run)
+        restore_file = checkpoint_to_start_from(config, run, resumes)
         resets = run_record.requested_resets(config, data)
-        done = run_record.finished_resets(resets, folder) if resumes else ()
+        done = run_record.finished_resets(resets, run) if resumes else ()
         begins_phase = "reset_optimizer" in resets and "reset_optimizer" not in done
-        if resumes and finished.get("stop") == stop and not begins_phase:
+        if resumes and ending and ending.stop == stop and not begins_phase:
             if place.kind in (launch.TORCHRUN, launch.BY_HAND):  # the others wait for this
-                start_rank(config, data, folder, place, Decision(False, resumes))
-            print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
+                start_rank(config, data, run, place, Decision(False, resumes))
+            print_end(config, run, f"already trained, {ending.num_updates:,} updates")
             return
-        run_record.remove_half_written(folder)
-        records = run_record.records_of(config, data, folder, place)
+        run_record.remove_half_written(run)
+        records = run_record.records_of(config, data, run, place)
         for name in done:
             print(f"checkpoint.{name} was done at an earlier start: going on", file=sys.stderr)
         decision = Decision(True, resumes, restore_file, stop, records, resets, done)
-        start_rank(config, data, folder, place, decision)
-    print_end(config, folder, "finished")
+        start_rank(config, data, run, place, decision)
+    print_end(config, run, "finished")
 
 
-def print_end(config: DictConfig, folder: Path, what: str) -> None:
+def print_end(config: DictConfig, run: Run, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
-    finished = read_json(folder / run_record.FINISHED)
+    ending = run.ending()
     end = ""
-    if "reason" in finished:
-        updates = finished["num_updates"]
+    if ending and ending.reason:
+        updates = ending.num_updates
         most = config.optimization.max_update
         of = f" of {most:,}" if updates < most else ""
-        stopped = f"stopped by {finished['reason']} at update {updates:,}{of}"
+        stopped = f"stopped by {ending.reason} at update {updates:,}{of}"
         reached = f"reached max_update ({updates:,})"
-        end = f": {reached if finished['reason'] == 'max_update' else stopped}"
-    if finished.get("perplexity") is not None:
-        end += f", validation perplexity {finished['perplexity']:,.2f}"
-    average = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
-    saved = run_record.has_checkpoints(folder)
-    print(
-        f"{folder}: {what}{end}; {average if saved else 'no checkpoint was saved'}", file=sys.stderr
-    )
+        end = f": {reached if ending.reason == 'max_update' else stopped}"
+    if ending and ending.perplexity is not None:
+        end += f", validation perplexity {ending.perplexity:,.2f}"
+    next_step = "no checkpoint was saved"
+    if run_record.has_checkpoints(run):
+        next_step = f"next: {shlex.join(['vaswani', 'average', str(run)])}"
+    print(f"{run}: {what}{end}; {next_step}", file=sys.stderr)
 
 
-def checkpoint_to_start_from(config: DictConfig, folder: Path, resumes: bool) -> str:
+def checkpoint_to_start_from(config: DictConfig, run: Run, resumes: bool) -> str:
     """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
 
     Repeating the command continues from what the run has trained since.
@@ -105,24 +105,22 @@ def checkpoint_to_start_from(config: DictConfig, folder: Path, resumes: bool) ->
         UserError: the run would start over from another checkpoint, and replace its own.
     """
     requested = str(config.checkpoint.restore_file)
-    default = run_record.last_checkpoint(folder).name
-    if requested == default or not resumes:
+    if requested == LAST or not resumes:
         return requested
-    record = folder / "config.yaml"
-    before = read_yaml(record).get("checkpoint", {}) if record.is_file() else {}
+    before = run.configuration().get("checkpoint", {})
     if before.get("restore_file") != requested:
         raise UserError(
-            f"{folder} has checkpoints of its own, which a start from {requested} would replace: "
+            f"{run} has checkpoints of its own, which a start from {requested} would replace: "
             "leave out checkpoint.restore_file to continue from them, or give another folder with "
             "run=NAME"
         )
-    return default
+    return LAST
 
 
 def start_rank(
     config: DictConfig,
-    data: Table,
-    folder: Path,
+    data: Fingerprint,
+    run: Run,
     place: launch.Launch,
     decision: Decision | None,
 ) -> None:
@@ -133,11 +131,11 @@ def start_rank(
     }
     config = complete(config, additions)
     if place.world_size == 1:
-        train_process(config, data, str(folder), decision)
+        train_process(config, data, run, decision)
         return
     try:
         distributed_utils.call_main(
-            writable(config), train_process, data=data, folder=str(folder), decision=decision
+            writable(config), train_process, data=data, run=run, decision=decision
         )
     except ProcessException as failure:
         raise launch.error_of_process(failure) from None
@@ -146,7 +144,9 @@ def start_rank(
             launch.end_processes()
 
 
-def train_process(config: DictConfig, data: Table, folder: str, decision: Decision | None) -> None:
+def train_process(
+    config: DictConfig, data: Fingerprint, run: Run, decision: Decision | None
+) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
@@ -157,45 +157,42 @@ def train_process(config: DictConfig, data: Table, folder: str, decision: Decisi
     signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
     rank = config.distributed_training.distributed_rank or 0
-    run = Path(folder)
     decision = launch.all_gather(decision)[0]
     assert decision is not None
     if not decision.trains:
         return
     sees_run = decision.resumes == run_record.has_checkpoints(run)
-    launch.check_agreement(rank, sees_run, data["sha256"], run)
-    start: Table = {"restore_file": decision.restore_file}
+    launch.check_agreement(rank, sees_run, data.sha256, run.folder)
+    start: dict[str, object] = {"restore_file": decision.restore_file}
     start.update(dict.fromkeys(decision.done, False))
     if config.checkpoint.restore_file != decision.restore_file:
         start.update(dict.fromkeys(run_record.RESETS, False))  # the run's own is taken whole
     config = complete(config, {"checkpoint": start})
     if rank:
-        run.mkdir(parents=True, exist_ok=True)
+        run.folder.mkdir(parents=True, exist_ok=True)
         with signals.StopRequest() as request:
-            run_fairseq(config, run / f"train.rank{rank}.log", request, None, decision.resets)
+            run_fairseq(config, run.log(rank), request, None, decision.resets)
         return
     records = decision.records
 
     def first_update(updates: int) -> str:
-        for name, text in records.items():  # nothing is refused any more
-            with atomic_write(run / name) as stream:
+        for path, text in records.items():  # nothing is refused any more
+            with atomic_write(path) as stream:
                 stream.write(text)
         begins = f"continuing at update {updates:,}" if updates else "training"
         compiles = "; the first update compiles the model" if config.model.get("compile") else ""
-        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}{compiles}"
+        return f"{begins} {launch.devices_in_words(config)}; log: {run.log()}{compiles}"
 
-    progress = TrainingProgress(
-        run / run_record.STATISTICS, config.optimization.max_update, first_update
-    )
+    progress = TrainingProgress(run, config.optimization.max_update, first_update)
     progress.say("reading the validation text, and building the model")
     with signals.StopRequest(STOPPING) as request:
         try:
-            run_fairseq(config, run / "train.log", request, progress, decision.resets)
+            run_fairseq(config, run.log(), request, progress, decision.resets)
         except Stopped as stopped:
             if stopped.saved:
                 print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
             raise
-    run_record.finish(run, decision.stop, progress.summary())
+    run_record.finish(run, progress.ending(decision.stop))
 
 
 def run_fairseq(
@@ -208,7 +205,7 @@ def run_fairseq(
     """fairseq's own training.
 
     Args:
-        config: the experiment's
+        config: of the training
         log: gets all that any library logs; of other ranks than 0, the warnings
         request: becomes the process's when the first update begins
         progress: None except for rank 0

@@ -1,8 +1,8 @@
 """What a training says while it goes on: a bar, or a line now and then; its curve.
 
 fairseq gives its numbers to a progress bar (``log_format: json``); a subclass of it gives them to
-``TrainingProgress``, which makes of them lines of train.jsonl and steps of the bar on the terminal.
-runs/NAME/curve.png is drawn from train.jsonl, so the curve of a resumed run is that of all starts.
+``TrainingProgress``, which makes of them a run's statistics and steps of the bar on the terminal.
+runs/NAME/curve.png is drawn from them, so the curve of a resumed run is that of all starts.
 The plugin's warnings are shown; fairseq's own go only to train.log.
 """
 
@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +19,11 @@ from fairseq.logging.progress_bar import JsonProgressBar
 
 from vaswani.common.files import Table, atomic_write
 from vaswani.common.progress import bar
-from vaswani.training.run_record import statistics
+from vaswani.folders.run import Ending, Run
 
 if TYPE_CHECKING:
     from vaswani.training.trainer import StoppableTrainer
 
-CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
 #: updates after the first, which is slower, before the time left is estimated
@@ -92,7 +90,7 @@ def values_of(stats: Table, names: Sequence[str]) -> dict[str, str]:
 
 
 class TrainingProgress(logging.Handler):
-    """Writes ``jsonl`` and shows the progress of training.
+    """Writes a run's statistics and shows the progress of training.
 
     A handler of the root logger, for warnings and the translations of a validation; ``note`` is
     called with statistics, ``resume`` when a checkpoint was loaded, ``begin`` before each update.
@@ -102,18 +100,20 @@ class TrainingProgress(logging.Handler):
     trainer: "StoppableTrainer"
 
     def __init__(
-        self, jsonl: Path, max_update: int, opening: Callable[[int], str] = "update {}".format
+        self, run: Run, max_update: int, opening: Callable[[int], str] = "update {}".format
     ) -> None:
-        """Open train.jsonl and the bar.
+        """Open the statistics and the bar.
 
         Args:
-            jsonl: the file
+            run: whose statistics are continued
             max_update: the training's last update; 0 if that is no limit
             opening: from the updates so far to the line that is shown when training begins
         """
         super().__init__(logging.INFO)
-        self.earlier = max((line.get("seconds", 0.0) for line in statistics(jsonl)), default=0.0)
+        self.run = run
+        self.earlier = max((line.get("seconds", 0.0) for line in run.statistics()), default=0.0)
         # a full disk leaves half a line
+        jsonl = run.statistics_file
         half = jsonl.is_file() and jsonl.read_bytes()[-1:] not in (b"", b"\n")
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.stream.write("\n" if half else "")
@@ -139,7 +139,7 @@ class TrainingProgress(logging.Handler):
         self.bar = bar(total=max_update or None, unit=" updates", smoothing=0, bar_format=form)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning of the plugin's, or a translation, which also goes into train.jsonl."""
+        """Show a warning of the plugin's, or a translation, which is also among the statistics."""
         if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
             self.bar.write(f"warning: {record.getMessage()}", file=sys.stderr)
         elif hasattr(record, "valid_sample"):
@@ -150,7 +150,7 @@ class TrainingProgress(logging.Handler):
             self.bar.write(f"  {shown}", file=sys.stderr)
 
     def write(self, line: Table) -> None:
-        """Append one line to train.jsonl, with the time of day and the seconds of training."""
+        """Append one line to the statistics, with the time of day and the seconds of training."""
         times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
         self.stream.write(json.dumps({**times, **line}) + "\n")
         self.stream.flush()
@@ -235,14 +235,13 @@ class TrainingProgress(logging.Handler):
         """Draw the curve so far; whatever goes wrong is said once, and never ends a training."""
         if not self.draws:
             return
-        log = Path(self.stream.name)
         self.last_curve = time.monotonic()
         self.undrawn = False
         try:
-            draw_curve(log, log.parent.name)
+            draw_curve(self.run)
         except Exception as error:
             self.draws = False
-            self.bar.write(f"{log.with_name(CURVE)} is not drawn: {error}", file=sys.stderr)
+            self.bar.write(f"{self.run.curve} is not drawn: {error}", file=sys.stderr)
 
     def line(self, validated: Mapping[str, str] = MappingProxyType({})) -> str:
         """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``.
@@ -263,14 +262,19 @@ class TrainingProgress(logging.Handler):
         """Seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
 
-    def summary(self) -> Table:
-        """What finished.json records of a training that has ended."""
-        return {
-            "num_updates": self.last_update,
-            "seconds": round(self.seconds(), 1),
-            "reason": self.trainer.why_over(),
-            "perplexity": next(iter(self.perplexity.values()), None),
-        }
+    def ending(self, stop: str) -> Ending:
+        """Return how the training ended.
+
+        Args:
+            stop: the hash of what decides that
+        """
+        return Ending(
+            num_updates=self.last_update,
+            seconds=round(self.seconds(), 1),
+            reason=self.trainer.why_over(),
+            perplexity=next(iter(self.perplexity.values()), None),
+            stop=stop,
+        )
 
     def close(self) -> None:
         """Close the bar and the file."""
@@ -284,14 +288,14 @@ class TrainingProgress(logging.Handler):
 # ---- the curve -----------------------------------------------------------------------------------
 
 
-def curve_points(log: Path) -> dict[str, Points]:
+def curve_points(run: Run) -> dict[str, Points]:
     """The curves by name: of the training text, and of the first validation set.
 
     What a run did after the checkpoint that it was resumed from is left out: it was done again.
     """
     curves: dict[str, Points] = {}
     valid = ""
-    for line in statistics(log):
+    for line in run.statistics():
         tag = line.get("tag", "")
         if tag == "resumed":
             for curve in curves.values():
@@ -312,19 +316,21 @@ def curve_points(log: Path) -> dict[str, Points]:
     return curves
 
 
-def draw_curve(log: Path, title: str) -> None:
-    """Write curve.png beside train.jsonl; ImportError without matplotlib."""
+def draw_curve(run: Run) -> None:
+    """Draw the curve of a run's statistics; ImportError without matplotlib."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     figure = Figure()
-    losses = figure.add_subplot(title=title, xlabel="updates", ylabel="loss (bits per token)")
+    losses = figure.add_subplot(
+        title=run.folder.name, xlabel="updates", ylabel="loss (bits per token)"
+    )
     scores = losses.twinx()
-    for number, (name, curve) in enumerate(sorted(curve_points(log).items(), reverse=True)):
+    for number, (name, curve) in enumerate(sorted(curve_points(run).items(), reverse=True)):
         axes = scores if name.endswith("BLEU") else losses
         style = "-" if name == "training loss" else ".-"
         axes.plot(*zip(*curve, strict=True), style, color=f"C{number}", label=name)
     scores.set(ylabel="BLEU", visible=bool(scores.lines))
     losses.grid(alpha=0.3)
     losses.legend(handles=[*losses.lines, *scores.lines], loc="center right")
-    with atomic_write(log.with_name(CURVE), "wb") as stream:
+    with atomic_write(run.curve, "wb") as stream:
         figure.savefig(stream, format="png", dpi=100)

@@ -28,6 +28,7 @@ from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
 from vaswani.configuration.fairseq_config import fairseq_form, with_defaults
 from vaswani.configuration.plugin import saved_config
+from vaswani.folders.run import Run
 
 #: called with 1 after each batch
 Progress = Callable[[int], object]
@@ -40,16 +41,15 @@ class Validation:
 
     Args:
         checkpoint: one of the run's; says what the model is, and where the data is
-        folder: of the run (or the one that the checkpoint is in)
+        run: its run (or the folder that the checkpoint is in)
 
     Raises:
         UserError: why this run's validation cannot be repeated: its data is gone, for example.
     """
 
-    def __init__(self, checkpoint: Path, folder: Path) -> None:
-
+    def __init__(self, checkpoint: Path, run: Run) -> None:
         try:
-            config = fairseq_form(validation_config(checkpoint, folder))
+            config = fairseq_form(validation_config(checkpoint, run))
             task = tasks.setup_task(config.task)
             self.model = task.build_model(config.model)
             criterion = task.build_criterion(config.criterion)
@@ -91,9 +91,9 @@ class Validation:
         return {name: float(logged[name].avg) for name in ("loss", "nll_loss") if name in logged}
 
 
-def validation_config(checkpoint: Path, folder: Path) -> DictConfig:
+def validation_config(checkpoint: Path, run: Run) -> DictConfig:
     """fairseq's configuration for validating in one process; raises UserError without data."""
-    table = saved_config(checkpoint, folder)
+    table = saved_config(checkpoint, run)
     data = table["task"].get("data")
     if data and not first_data_bin(data).is_dir():
         raise UserError(
@@ -112,14 +112,14 @@ def validation_config(checkpoint: Path, folder: Path) -> DictConfig:
     return with_defaults(sections)
 
 
-def text_validated_on(checkpoint: Path, folder: Path) -> str | None:
+def text_validated_on(checkpoint: Path, run: Run) -> str | None:
     """Return the hash of the text that a run is validated on now; None if it is gone.
 
     Args:
         checkpoint: one of the run's
-        folder: of the run (or the one that the checkpoint is in)
+        run: its run (or the folder that the checkpoint is in)
     """
-    config = saved_config(checkpoint, folder)
+    config = saved_config(checkpoint, run)
     data, dataset = config["task"].get("data"), config["dataset"]
     if not data:
         return None

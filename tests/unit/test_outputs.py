@@ -10,17 +10,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from tests import own_text
-from vaswani.common.artifact import output_file, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked, write_json
-from vaswani.decoding.translations import translations_of
+from vaswani.common.files import output_file, write_json, writing
+from vaswani.decoding.translations import translation_outputs
 from vaswani.folders.model_folder import PACKED, write_folder
 from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.run import Translations
 
 # ---- a stop before the n-th operation on the disk ---------------------------------------------
 
@@ -93,18 +92,20 @@ def stage_folder(place: Path, text: str) -> None:
     """Of ``prepare``."""
 
     outputs = PreparedText(place).outputs("tok")
-    with outputs.making(text) as (part, _):
-        (part / "tok" / "deep").mkdir(parents=True)
-        (part / "tok" / "train.en").write_text(text)
-        (part / "tok" / "deep" / "train.de").write_text(text)
+    with outputs.write(text) as draft:
+        if not draft.is_made:
+            (draft.path / "tok" / "deep").mkdir(parents=True)
+            (draft.path / "tok" / "train.en").write_text(text)
+            (draft.path / "tok" / "deep" / "train.de").write_text(text)
 
 
 def translations(place: Path, text: str) -> None:
     """Of ``generate``."""
-    results = translations_of(place, "test")
-    with results.making(text) as (part, _):
-        for path in results.paths[:-1]:
-            (part / path.name).write_text(text)
+    results = translation_outputs(Translations(place, "test"))
+    with results.write(text) as draft:
+        if not draft.is_made:
+            for path in results.paths[:-1]:
+                (draft.path / path.name).write_text(text)
 
 
 def model_folder(place: Path, text: str) -> None:
@@ -201,32 +202,6 @@ def test_only_what_the_same_command_wrote_or_an_empty_file_is_replaced(tmp_path)
 def test_a_full_disk_is_said_of_the_file(tmp_path):
     with pytest.raises(UserError, match=r"scores\.json"), writing(tmp_path / "scores.json"):
         raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_lock_that_is_a_link_does_not_empty_a_file(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(UserError, match="lock"), locked(tmp_path / "lock", "it is being made"):
-        pass
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_lock_on_a_full_disk_names_its_file(tmp_path):
-    with (
-        own_text.small_files(0),
-        pytest.raises(OSError, match="lock"),
-        locked(tmp_path / "lock", "it is"),
-    ):
-        pass
-
-
-def test_a_lock_that_was_taken_this_moment_names_nobody_yet(tmp_path, monkeypatch):
-    """Its holder has not written its number into the file."""
-    monkeypatch.setattr("fcntl.lockf", MagicMock(side_effect=BlockingIOError))
-    (tmp_path / "lock").touch()
-    refused = pytest.raises(UserError, match=r"another command \(which has just begun\): wait")
-    with refused, locked(tmp_path / "lock", "it is used"):
-        pass
 
 
 def test_no_other_file_renames_flushes_or_locks():
