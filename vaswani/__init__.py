@@ -11,22 +11,34 @@ A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``r
 ``vaswani --help`` answers at once; the packages below the commands import at the top.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaswani.decoding.generation import generate
     from vaswani.decoding.translator import Translation, Translator
+    from vaswani.folders.prepared_text import PreparedText
+    from vaswani.folders.run import Run
+    from vaswani.training.training import train
 
     __version__: str
 
-__all__ = ["Translation", "Translator"]
+__all__ = ["PreparedText", "Run", "Translation", "Translator", "generate", "train"]
+#: the module of each name
+_MODULES = {
+    "PreparedText": "folders.prepared_text",
+    "Run": "folders.run",
+    "Translation": "decoding.translator",
+    "Translator": "decoding.translator",
+    "generate": "decoding.generation",
+    "train": "training.training",
+}
 
 
 def __getattr__(name: str) -> Any:
     """``from vaswani import Translator``, which is imported only when asked for."""
-    if name in __all__:
-        from vaswani.decoding import translator
-
-        return getattr(translator, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"vaswani.{_MODULES[name]}"), name)
     if name == "__version__":
         from vaswani.common.environment import version
 

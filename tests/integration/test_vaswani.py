@@ -9,6 +9,8 @@ import pytest
 
 from tests import stock
 from tests.conftest import preprocess
+from vaswani import PreparedText, Run, generate, train
+from vaswani.decoding.generation import Request
 from vaswani.training.checkpoints import describe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,20 @@ def test_average_generate_score(own_run, cli):
     assert cli("score", "small").code == 0
     scores = json.loads((own_run / "eval" / "test.score.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu"]["signature"]
+
+
+def test_functions_return_the_run_and_its_translations(workplace):
+    """Of text that is prepared elsewhere than the configuration says."""
+    text = PreparedText(Path("data/moved"))
+    shutil.copytree("data/digits", text.folder)
+    run = train("small", text, ["run=by_function", "optimization.max_update=2"])
+    assert run == Run(Path("runs/by_function")) and run.ending().num_updates == 2
+    assert run.data_bin == text.data_bin
+    request = Request(search={"max_len_a": 0.0, "max_len_b": 3})
+    translations = generate(run, request, workers=1)
+    assert translations == run.translations("test")
+    assert len(translations.text.read_text(encoding="utf-8").splitlines()) == 20
+    assert translations.record().options["max_len_b"] == 3
 
 
 def test_blank_and_overlong_sentences_keep_their_lines(own_run, cli, tiny_text, tmp_path):

@@ -207,7 +207,7 @@ def average_name(count: int) -> str:
 
 
 def phase_number(phase: Path) -> int:
-    """The number in the name of an earlier phase's folder, from 1."""
+    """The number of an earlier phase, from 1, by the name of its folder."""
     return int(phase.name.removeprefix("phase-"))
 
 
@@ -322,10 +322,7 @@ class Run:
         return Start.from_json(read_json(self.environment_file))
 
     def statistics(self) -> Iterator[Table]:
-        """Yield the readable lines of the statistics: a full disk leaves half a line.
-
-        There are none if the file does not exist.
-        """
+        """Yield the lines of the statistics, if any; a full disk leaves half a line, left out."""
         try:
             lines = self.statistics_file.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

@@ -1,12 +1,13 @@
 """Training a run: whether there is anything to train, each process's part, and what is said of it.
 
-``vaswani train`` calls :func:`train_or_skip` on rank 0, and :func:`start_rank` on the others.
+``vaswani train`` calls :func:`train`, in each process that the user or a launcher starts.
 """
 
 import logging
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +19,22 @@ from transformer_plugin.compat.divergence import DivergedError
 from vaswani.common import signals
 from vaswani.common.errors import UserError, refusal_of_fairseq
 from vaswani.common.files import atomic_write, locked
-from vaswani.configuration.fairseq_config import complete, fairseq_form, writable
+from vaswani.common.find import find_config
+from vaswani.configuration.fairseq_config import (
+    complete,
+    experiment_config,
+    fairseq_form,
+    writable,
+)
 from vaswani.configuration.plugin import fairseq_logs, load_user_dir
+from vaswani.data.data_bin import fingerprint, with_data_options
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.run import LAST, Fingerprint, Run
+from vaswani.folders.search_options import check_experiment
 from vaswani.training import launch, phases, run_record
 from vaswani.training.trainer import Stopped, fairseq_with
 from vaswani.training.training_progress import TrainingProgress
+from vaswani_transformer.fast.malloc import keep_freed_memory
 
 #: seconds for which a job that SLURM has started again waits for the lock of a machine that died
 AFTER_RESTART = 300.0
@@ -45,6 +56,48 @@ class Decision(NamedTuple):
     resets: dict[str, str] = {}  # noqa: RUF012
     #: those of them that an earlier start has done
     done: tuple[str, ...] = ()
+
+
+def train(
+    config: str | Path, text: PreparedText | None = None, overrides: Sequence[str] = ()
+) -> Run:
+    """Train a run, or continue it; all that can be checked first is checked before.
+
+    Args:
+        config: the configuration: a name in ``configs/``, or a YAML file
+        text: what to train on (default: ``task.data`` of the configuration)
+        overrides: ``section.key=value`` changes the configuration; ``run=NAME`` sets the folder
+
+    Raises:
+        UserError, ConfigError: an unknown name, a value that cannot work, or unusable data.
+        CheckpointError: a checkpoint to start from cannot be read.
+        Stopped: Ctrl-C or SIGTERM; what was trained is saved.
+    """
+    path = find_config(str(config))
+    name, changes = run_record.split_run(overrides)
+    configuration = experiment_config(path, changes)
+    if text:
+        data_bin = str(text.data_bin.folder)
+        configuration = complete(configuration, {"task": {"data": data_bin}})
+    check_experiment(configuration)
+    launch.check_machine(configuration)
+    for key in ("finetune_from_model", "continue_once"):
+        start = configuration.checkpoint.get(key)
+        if start and not Path(start).is_file():
+            raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
+    run = run_record.run_of(configuration, name, path)
+    configuration, remarks = with_data_options(configuration)
+    configuration = complete(configuration, {"checkpoint": {"save_dir": str(run.checkpoints)}})
+    data = fingerprint(configuration)
+    keep_freed_memory()
+    place = launch.find_launch(configuration, os.environ, launch.gpus_to_use(configuration))
+    if place.rank == 0:
+        for remark in remarks:
+            print(f"warning: {remark}", file=sys.stderr)
+        train_or_skip(configuration, data, run, place)
+    else:
+        start_rank(configuration, data, run, place, None)
+    return run
 
 
 def train_or_skip(config: DictConfig, data: Fingerprint, run: Run, place: launch.Launch) -> None:
