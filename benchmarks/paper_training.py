@@ -140,7 +140,7 @@ class PaperTraining(TimedTraining):
         return {
             "seconds": seconds,
             "tokens": sum(len(tokens) for tokens in hypotheses.values()),
-            "BLEU": multi_bleu("", translations, references)["score"],
+            "BLEU": multi_bleu("", translations, references).score,
         }
 
     def search(self, beam: int) -> Any:

@@ -200,14 +200,14 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
         other = translations_of_run(reference, earlier, template)
         if system is None or other is None:
             continue
-        metrics = report.significance_of(system, other)["metrics"]
+        metrics = report.significance_of(system, other).metrics
         # text that was prepared as tokens has no other BLEU
         by_metric = {"bleu": metrics.get("bleu") or metrics["bleu_tokenised"]}
         by_metric["chrf"] = metrics["chrf"]
         for name, compared in by_metric.items():
-            figures[reference][f"{name}_interval"] = compared["other_interval"]
-            figures[run][f"{name}_interval"] = compared["interval"]
-            figures[run][f"{name}_p"] = compared["p"]
+            figures[reference][f"{name}_interval"] = compared.other_interval
+            figures[run][f"{name}_interval"] = compared.interval
+            figures[run][f"{name}_p"] = compared.p
     return figures
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from experiments.parsing import pcfg
@@ -28,10 +29,10 @@ def as_trees(written: Sequence[Sequence[str]], gold: Sequence[Tree]) -> tuple[li
 def scores(gold: Sequence[Tree], parses: Sequence[Tree]) -> dict[str, Any]:
     """EVALB's figures, and F1 of the sentences of at most so many words."""
     compared = compare_all(gold, parses)
-    figures = dict(summary(compared))
+    figures = asdict(summary(compared))
     for most in LENGTHS:
         short = [sentence for sentence in compared if sentence.length <= most]
-        figures[f"f1 to {most}"] = summary(short)["f1"]
+        figures[f"f1 to {most}"] = summary(short).f1
     return figures
 
 

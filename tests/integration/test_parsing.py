@@ -4,6 +4,7 @@ The trees are those of ``tests/evalb``. Hypotheses are written here, for want of
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_the_parses_of_a_run_are_repaired_and_scored(treebank, light):
     assert prepare() == 0
     gold = [GOLD[n] for n in SAME]
     parsed = [PARSED[n]._replace(tags=GOLD[n].tags) for n in SAME]  # XX stands for them
-    expected = summary(compare_all(gold, parsed))
+    expected = asdict(summary(compare_all(gold, parsed)))
     assert 80 < expected["f1"] < 99
     hypotheses = [" ".join(linearise(tree)) for tree in parsed]
     # neither what is left out at the end nor what is too much changes these trees

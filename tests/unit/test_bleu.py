@@ -34,16 +34,16 @@ def expected(precisions, length, reference):
 )
 def test_n_grams_counted_by_hand(hypotheses, references, precisions, lengths):
     found = bleu.multi_bleu("", hypotheses, references)
-    assert found["score"] == pytest.approx(expected(precisions, *lengths), abs=0.005)
+    assert found.score == pytest.approx(expected(precisions, *lengths), abs=0.005)
     shown = "/".join(f"{100 * precision:.1f}" for precision in precisions)
-    assert found["text"].split()[3] == shown
-    assert f"hyp_len = {lengths[0]} ref_len = {lengths[1]}" in found["text"]
+    assert found.text.split()[3] == shown
+    assert f"hyp_len = {lengths[0]} ref_len = {lengths[1]}" in found.text
 
 
 def test_only_ascii_spaces_part_tokens():
     """As Perl on bytes: multi-bleu.perl counts 5 tokens here, Python's split 6."""
     line = "a\u00a0b c d\u2009e f g"
-    assert "hyp_len = 5 ref_len = 5" in bleu.multi_bleu("", [line], [line])["text"]
+    assert "hyp_len = 5 ref_len = 5" in bleu.multi_bleu("", [line], [line]).text
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_compounds_are_split_by_bytes(line, split):
 )
 def test_each_variant_changes_its_quotes(hypothesis, reference, same):
     rows = bleu.compound_split_rows([hypothesis], [reference], "de")
-    assert [row["score"] == 100.0 for row in rows.values()] == same
+    assert [row.score == 100.0 for row in rows.values()] == same
 
 
 WORDS = ["Haus", "der", "Straße", "3,5", "ist", '"so"', "d'or", "ä", "(nein)", "50%", "&"]
@@ -83,4 +83,4 @@ def test_without_hyphens_compound_split_is_tokenised(pairs):
     tokens = ([*map(moses_tokeniser("de"), side)] for side in (hypotheses, references))
     plain = bleu.multi_bleu("", *tokens)
     for row in bleu.compound_split_rows(hypotheses, references, "de").values():
-        assert row["text"] == plain["text"]
+        assert row.text == plain.text

@@ -39,14 +39,14 @@ def test_the_sums_are_evalbs(part, longest):
         "f1": "Bracketing FMeasure",
         "complete_match": "Complete match",
     }
-    assert {key: f"{ours[key]:.2f}" for key in named} == {
+    assert {key: f"{getattr(ours, key):.2f}" for key in named} == {
         key: theirs[name] for key, name in named.items()
     }
-    assert str(ours["sentences"]) == theirs["Number of Valid sentence"]
-    assert str(len(ours["errors"])) == theirs["Number of Error sentence"]
+    assert str(ours.sentences) == theirs["Number of Valid sentence"]
+    assert str(len(ours.errors)) == theirs["Number of Error sentence"]
 
 
 def test_sentences_with_other_words_are_left_out():
     one, other = parse_tree("(S (NN a))"), parse_tree("(S (NN b))")
     found = compare_all([one] * 12, [one, *[other] * 10, one])
-    assert summary(found)["errors"] == [*range(2, 12)] and summary(found)["recall"] == 100.0
+    assert summary(found).errors == [*range(2, 12)] and summary(found).recall == 100.0

@@ -118,12 +118,12 @@ def test_each_p_is_that_of_the_kept_translations(folder: Path) -> None:
     references = {run["run"].rpartition("_")[2]: run for run in first["runs"]}
     for run in [run for row in later for run in row["runs"] if "bleu_p" in run]:
         other = recorded_input(folder, references[run["run"].rpartition("_")[2]])
-        metrics = report.significance_of(recorded_input(folder, run), other)["metrics"]
+        metrics = report.significance_of(recorded_input(folder, run), other).metrics
         bleu = metrics.get("bleu") or metrics["bleu_tokenised"]
-        assert bleu["score"] == pytest.approx(run["bleu"])
+        assert bleu.score == pytest.approx(run["bleu"])
         for name, compared in {"bleu": bleu, "chrf": metrics["chrf"]}.items():
-            assert run[f"{name}_p"] == compared["p"], run["run"]
-            assert run[f"{name}_interval"] == pytest.approx(compared["interval"])
+            assert run[f"{name}_p"] == compared.p, run["run"]
+            assert run[f"{name}_interval"] == pytest.approx(compared.interval)
 
 
 def test_a_record_grows_by_runs_of_another_machine(

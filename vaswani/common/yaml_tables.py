@@ -3,9 +3,13 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import Table
+
+#: a configuration: section → its options by name
+Sections = dict[str, dict[str, Any]]
 
 
 def read_yaml(path: Path) -> Table:

@@ -36,8 +36,7 @@ from omegaconf import DictConfig, OmegaConf
 from transformer_plugin import checks as plugin
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import Table
-from vaswani.common.yaml_tables import read_yaml, yaml_errors
+from vaswani.common.yaml_tables import Sections, read_yaml, yaml_errors
 from vaswani.configuration.plugin import load_plugin, load_user_dir
 
 #: sections whose keys depend on the component that ``_name`` chooses
@@ -67,7 +66,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
     return config_of(read_yaml(path), str(path), overrides)
 
 
-def config_of(table: Table, where: str, overrides: Sequence[str] = ()) -> DictConfig:
+def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> DictConfig:
     """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
@@ -100,7 +99,7 @@ def parse_overrides(overrides: Sequence[str]) -> DictConfig:
         return OmegaConf.from_dotlist(list(overrides))
 
 
-def with_defaults(sections: Table) -> DictConfig:
+def with_defaults(sections: Sections) -> DictConfig:
     """The configuration with these sections: fairseq's defaults, its components', resolved."""
     load_plugin()
 
@@ -122,7 +121,7 @@ def fairseqs_defaults() -> DictConfig:
     return OmegaConf.structured(FairseqConfig)
 
 
-def read_only(table: Table) -> DictConfig:
+def read_only(table: Sections) -> DictConfig:
     """A complete configuration, which nobody can change."""
     with omegaconf_no_object_check():
         config = OmegaConf.create(table)
@@ -180,7 +179,7 @@ def fairseq_form(config: DictConfig) -> DictConfig:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def check_names(sections: Table, where: str) -> None:
+def check_names(sections: Sections, where: str) -> None:
     """Raises UserError for a section, component or key that fairseq does not know.
 
     Also for a number where it takes a list of them, and for YAML's truth values as languages.
@@ -215,7 +214,9 @@ def types_of(options: Any) -> dict[str, object]:
     return {item.name: item.type for item in dataclasses.fields(options)}
 
 
-def component_keys(section: str, keys: Table | None, where: str) -> dict[str, object] | None:
+def component_keys(
+    section: str, keys: Mapping[str, object] | None, where: str
+) -> dict[str, object] | None:
     """Keys of the component that ``_name`` chooses, and their types; None where fairseq lists none.
 
     Of an older model without a dataclass the types are not known, and are None.

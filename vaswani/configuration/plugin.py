@@ -5,6 +5,7 @@ import logging
 import os
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from fairseq.utils import import_user_module
 
@@ -13,7 +14,6 @@ from transformer_plugin import compat
 from transformer_plugin.checkpoints import checkpoint_metadata
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.folders.run import Run
 
 
@@ -63,7 +63,7 @@ def fairseq_logs(level: int) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, Table]:
+def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, dict[str, Any]]:
     """The sections of a checkpoint's configuration; of a run's, those that its folder has.
 
     A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a run's folder.
@@ -78,6 +78,6 @@ def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, Table]:
     return config
 
 
-def to_dict(section: object) -> Table:
+def to_dict(section: object) -> dict[str, Any]:
     """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))

@@ -18,12 +18,11 @@ from fairseq import checkpoint_utils, tasks, utils
 from omegaconf import DictConfig
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
 from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data import data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
-from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.decoding.fairseq_engine import FairseqEngine, Sample
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.search_options import TranslationOptions
 
@@ -84,13 +83,13 @@ class BatchDecoder:
         self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
         self.engine.processes = self.workers
 
-    def sample(self, batch: Batch) -> Table:
+    def sample(self, batch: Batch) -> Sample:
         """A batch in fairseq's form."""
         sentences = [self.dataset[number] for number in batch.places]
-        sample: Table = self.dataset.collater(sentences)
+        sample: Sample = self.dataset.collater(sentences)
         return sample
 
-    def sample_for_search(self, batch: Batch) -> Table:
+    def sample_for_search(self, batch: Batch) -> Sample:
         """A batch on the device that searches."""
         sample = self.sample(batch)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
@@ -129,7 +128,7 @@ class LogWriter:
         #: of a task's own generator, perhaps only its end of sentence
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
-    def add(self, sample: Table, results: BatchHypotheses) -> Iterator[Translated]:
+    def add(self, sample: Sample, results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
         pad = self.target.pad()
         mark = self.config.common_eval.post_process

@@ -1,6 +1,6 @@
 """Searches with the generator that a fairseq task builds, as for the checkpoints of runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,13 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine
 from vaswani.folders.search_options import BEAM_OPTIONS, TranslationOptions
 from vaswani_transformer.fast.linear import pack_weights
+
+#: a batch in fairseq's form: tensors by their names, and further tables of them
+Sample = dict[str, Any]
 
 
 class FairseqEngine(ProcessEngine):
@@ -37,7 +39,7 @@ class FairseqEngine(ProcessEngine):
         task: FairseqTask,
         models: Sequence[nn.Module],
         name: str,
-        sample: Callable[[Batch], Table] | None = None,
+        sample: Callable[[Batch], Sample] | None = None,
     ) -> None:
         self.task = task
         self.models = list(models)
@@ -49,7 +51,7 @@ class FairseqEngine(ProcessEngine):
         self.target = task.target_dictionary
         self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
-    def sample_of_ids(self, batch: Batch) -> Table:
+    def sample_of_ids(self, batch: Batch) -> Sample:
         """A batch in fairseq's form."""
         lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
         net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
@@ -88,7 +90,7 @@ class FairseqEngine(ProcessEngine):
         return [[token_hypothesis(one) for one in best] for best in hypotheses]
 
 
-def token_hypothesis(hypothesis: Table) -> TokenHypothesis:
+def token_hypothesis(hypothesis: Mapping[str, Tensor]) -> TokenHypothesis:
     """A hypothesis of fairseq's, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
         hypothesis["tokens"].tolist(),

@@ -15,10 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import Table, atomic_write, check_folder, is_inside, sha256_of
+from vaswani.common.files import atomic_write, check_folder, is_inside, sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.common.outputs import key_of
 from vaswani.common.progress import bar
+from vaswani.common.yaml_tables import Sections
 from vaswani.configuration.fairseq_config import complete, with_defaults
 from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
@@ -225,7 +226,7 @@ def generation_config(
     )
     kind, _ = text_of_run(config.task).subword_model()
     batch = CPU_BATCH if on_cpu(config) else GPU_BATCH
-    additions: dict[str, Table] = {
+    additions: Sections = {
         "common_eval": {"post_process": SUBWORD_MODELS[kind].remove},
         "dataset": {"max_tokens": search.max_tokens or batch},
         **data_of_run(config.task).options,
@@ -233,7 +234,7 @@ def generation_config(
     return complete(config, additions), search
 
 
-def decoding_task(request: Request, trained: Table) -> Table:
+def decoding_task(request: Request, trained: Mapping[str, Any]) -> dict[str, Any]:
     """The task section to decode with.
 
     fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
@@ -247,7 +248,7 @@ def decoding_task(request: Request, trained: Table) -> Table:
     return task
 
 
-def search_of(request: Request, trained: Table) -> TranslationOptions:
+def search_of(request: Request, trained: Sections) -> TranslationOptions:
     """How to search: as the run's configuration says, then as requested.
 
     Raises:

@@ -1,10 +1,12 @@
 """Whether the translations of a subset are there, and whether they are as an experiment says."""
 
 from pathlib import Path
+from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.common.outputs import RecordedOutputs
+from vaswani.common.yaml_tables import Sections
 from vaswani.folders.run import Run, Translations
 from vaswani.folders.search_options import BEAM_OPTIONS, flag
 
@@ -37,14 +39,14 @@ def check_replaceable(results: RecordedOutputs) -> None:
 # ---- whether they are as an experiment says -----------------------------------------------------
 
 
-def decoding(config: Table) -> Table:
+def decoding(config: Sections) -> dict[str, Any]:
     """What an experiment says about decoding: the search's options, and the data."""
     search = {name: config["generation"][name] for name in BEAM_OPTIONS}
     penalty = config["task"].get("length_penalty") or "fairseq"
     return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
 
 
-def decoding_options(run: Run, config: Table) -> list[str]:
+def decoding_options(run: Run, config: Sections) -> list[str]:
     """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
     trained = decoding(run.configuration())
     requested = decoding(config)
@@ -55,7 +57,7 @@ def decoding_options(run: Run, config: Table) -> list[str]:
     return words
 
 
-def is_decoded(run: Run, checkpoint: Path, config: Table, subset: str = "test") -> bool:
+def is_decoded(run: Run, checkpoint: Path, config: Sections, subset: str = "test") -> bool:
     """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
     translations = run.translations(subset)
     record = translations.record()

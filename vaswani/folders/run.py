@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import Table, atomic_write, read_json
+from vaswani.common.files import atomic_write, read_json
 from vaswani.common.find import file_stem, first_data_bin
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.yaml_tables import Sections, read_yaml
 from vaswani.folders.data_bin import DataBin
 
 #: the folder of runs, where they are looked for by their names
@@ -25,6 +25,8 @@ CONFIGURATION = "config.yaml"
 CHECKPOINTS = "checkpoints"
 #: fairseq's names of the newest checkpoint, and of the one with the best validation
 LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
+#: a line of the statistics: fairseq's numbers by their names, with a tag
+Statistics = dict[str, Any]
 #: how the name of a report of scores ends
 SCORES = ".score.json"
 
@@ -309,7 +311,7 @@ class Run:
         """Why the training ended; of an earlier phase, in its folder."""
         return (phase or self.folder) / "finished.json"
 
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> Sections:
         """Read the sections of the configuration; empty if nothing was trained here.
 
         Raises:
@@ -321,7 +323,7 @@ class Run:
         """Read the record of the last start."""
         return Start.from_json(read_json(self.environment_file))
 
-    def statistics(self) -> Iterator[Table]:
+    def statistics(self) -> Iterator[Statistics]:
         """Yield the lines of the statistics, if any; a full disk leaves half a line, left out."""
         try:
             lines = self.statistics_file.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -13,9 +13,8 @@ from omegaconf import OmegaConf
 
 from transformer_plugin.config import flag
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.find import find_config
-from vaswani.common.yaml_tables import read_yaml
+from vaswani.common.yaml_tables import Sections, read_yaml
 from vaswani.configuration.fairseq_config import parse_overrides
 from vaswani.folders.search_options import GPU_BATCH
 from vaswani.paper.options import Options
@@ -89,7 +88,7 @@ def train(target: Reproduction, gpus: int) -> str:
     return command(f"fairseq-train {quote(target.data_bin)}", *lines)
 
 
-def training_sections(target: Reproduction, gpus: int) -> dict[str, Table]:
+def training_sections(target: Reproduction, gpus: int) -> Sections:
     """The experiment's sections, as written and then changed, for a number of GPUs."""
     table = read_yaml(find_config(target.experiment))
     for name in NOT_FOR_TRAINING:
@@ -99,7 +98,7 @@ def training_sections(target: Reproduction, gpus: int) -> dict[str, Table]:
     table["optimization"]["update_freq"] = [PAPER_GPUS // gpus]
     table["distributed_training"] = {"distributed_world_size": gpus}
     changed = OmegaConf.merge(table, parse_overrides(target.changes))
-    sections: dict[str, Table] = OmegaConf.to_container(changed)  # type: ignore[assignment]
+    sections: Sections = OmegaConf.to_container(changed)  # type: ignore[assignment]
     del sections["task"]["data"]
     return sections
 

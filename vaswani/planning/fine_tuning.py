@@ -17,7 +17,7 @@ from typing import NamedTuple
 from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
+from vaswani.common.yaml_tables import Sections
 from vaswani.configuration.fairseq_config import complete
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.run import Run
@@ -54,7 +54,7 @@ class FinetuneSource(NamedTuple):
     #: its weights
     checkpoint: Checkpoint
     #: its configuration, by sections
-    config: Table
+    config: Sections
 
 
 def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:

@@ -8,15 +8,16 @@ docs/scoring.md says which figure is which.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesPunctNormalizer
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.data.tokenisation import hardly_spaced, moses_tokeniser
 from vaswani_transformer.io.moses import language_of
 
@@ -37,23 +38,74 @@ _KEPT_IN_TOKENS = {
     if chr(code).isspace() and chr(code) not in " \t\n\v\f\r"
 }
 
-ScoreRow = Table
+
+#: sacreBLEU's objects, by the keys of their rows
+Metrics = Mapping[str, Metric]
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One line of the table: a score from 0 to 100, and how it was computed.
+
+    Attributes:
+        label: its name
+        score: rounded to two digits
+        text: as sacreBLEU prints it
+        signature: of sacreBLEU
+        brevity_penalty: of BLEU
+        length_ratio: of BLEU: the length of the translations by that of the references
+    """
+
+    label: str
+    score: float
+    text: str
+    signature: str
+    brevity_penalty: float | None = None
+    length_ratio: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as a report holds it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """Two systems by one metric: the scores, half the width of their 95 % intervals, and p."""
+
+    score: float
+    interval: float
+    other_score: float
+    other_interval: float
+    p: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Significance:
+    """Whether two systems differ.
+
+    Attributes:
+        test: its name
+        trials: of the test
+        resamples: of the bootstrap that gives the intervals
+        seed: of the random generator
+        metrics: by the key of the metric
+    """
+
+    test: str
+    trials: int
+    resamples: int
+    seed: int
+    metrics: Mapping[str, MetricComparison]
 
 
 def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
-    """One line of the table, as written to JSON: a score from 0 to 100 and how it was computed.
-
-    For BLEU, also its brevity penalty and the ratio of the translations' to the references' length.
-    """
-    entry = {
-        "label": label,
-        "score": round(score.score, 2),
-        "text": str(score),
-        "signature": str(signature),
-    }
+    """Return the line of a score that sacreBLEU computed."""
+    row = ScoreRow(label, round(score.score, 2), str(score), str(signature))
     if hasattr(score, "bp"):
-        entry.update(brevity_penalty=round(score.bp, 4), length_ratio=round(score.ratio, 4))
-    return entry
+        penalty, ratio = round(score.bp, 4), round(score.ratio, 4)
+        row = replace(row, brevity_penalty=penalty, length_ratio=ratio)
+    return row
 
 
 def tokenised_metric() -> BLEU:
@@ -199,7 +251,7 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
 
 
 def sacrebleu_rows(
-    hypotheses: list[str], references: list[list[str]], metrics: Table, named: dict[str, str]
+    hypotheses: list[str], references: list[list[str]], metrics: Metrics, named: dict[str, str]
 ) -> dict[str, ScoreRow]:
     """Rows from sacreBLEU itself, by one or more references of each sentence.
 
@@ -217,8 +269,8 @@ def sacrebleu_rows(
 
 
 def compare(
-    metrics: Table, this: list[str], other: list[str], references: list[list[str]]
-) -> Table:
+    metrics: Metrics, this: list[str], other: list[str], references: list[list[str]]
+) -> Significance:
     """Whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
     p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'
@@ -247,18 +299,18 @@ def compare(
         # equal scores differ by 0, and every trial by 0 or more; sacreBLEU counts only trials that
         # differ by more, so two equal systems would get its smallest p
         p = 1.0 if first.score == second.score else second.p_value
-        rows[key] = {
-            "score": round(first.score, 2),
-            "interval": round(float(first.ci), 2),
-            "other_score": round(second.score, 2),
-            "other_interval": round(float(second.ci), 2),
-            "p": round(p, 4),
-            "signature": str(signatures[name]),
-        }
-    return {
-        "test": "paired approximate randomisation, two-sided",
-        "trials": test.n_samples,
-        "resamples": test.n_ar_confidence,
-        "seed": signatures[name].info["seed"],
-        "metrics": rows,
-    }
+        rows[key] = MetricComparison(
+            score=round(first.score, 2),
+            interval=round(float(first.ci), 2),
+            other_score=round(second.score, 2),
+            other_interval=round(float(second.ci), 2),
+            p=round(p, 4),
+            signature=str(signatures[name]),
+        )
+    return Significance(
+        test="paired approximate randomisation, two-sided",
+        trials=test.n_samples,
+        resamples=test.n_ar_confidence,
+        seed=signatures[name].info["seed"],
+        metrics=rows,
+    )

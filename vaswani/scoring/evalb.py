@@ -11,9 +11,9 @@ are those of COLLINS.prm, the parameters that results on the Wall Street Journal
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from vaswani.common.files import Table
 from vaswani.data.trees import ROOT, TRACE, Constituent, Tree
 
 DELETED = {ROOT, TRACE, ",", ":", "``", "''", "."}
@@ -74,25 +74,41 @@ def errors(comparisons: Sequence[Comparison]) -> list[int]:
     return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
 
 
-def summary(comparisons: Sequence[Comparison]) -> Table:
+@dataclass(frozen=True)
+class ParseFigures:
     """The figures of Table 4, in percent, over all sentences that are not errors.
 
     Recall and precision are of all constituents together, not means of sentences; F1 is their
     harmonic mean; ``complete_match`` is the share of sentences in which all constituents agree.
+
+    Attributes:
+        sentences: how many there are
+        errors: the lines, from 1, of the sentences that are left out
     """
+
+    recall: float
+    precision: float
+    f1: float
+    complete_match: float
+    sentences: int
+    errors: list[int]
+
+
+def summary(comparisons: Sequence[Comparison]) -> ParseFigures:
+    """Sum up the comparisons of all sentences."""
     valid = [one for one in comparisons if one.status == VALID]
     matched, gold, test = (
         sum(getattr(one, key) for one in valid) for key in ("matched", "gold", "test")
     )
     whole = sum(one.matched == one.gold == one.test for one in valid)
-    return {
-        "recall": percent(matched, gold),
-        "precision": percent(matched, test),
-        "f1": percent(2 * matched, gold + test),
-        "complete_match": percent(whole, len(valid)),
-        "sentences": len(valid),
-        "errors": errors(comparisons),
-    }
+    return ParseFigures(
+        recall=percent(matched, gold),
+        precision=percent(matched, test),
+        f1=percent(2 * matched, gold + test),
+        complete_match=percent(whole, len(valid)),
+        sentences=len(valid),
+        errors=errors(comparisons),
+    )
 
 
 def percent(part: int, whole: int) -> float:

@@ -1,9 +1,13 @@
 """Scores of a run's parses (section 6.3), whose hypotheses are repaired to trees."""
 
-from vaswani.common.files import Table, sha256_of
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
 from vaswani.data.trees import penn_brackets, read_trees, repair
-from vaswani.scoring.evalb import compare_all, summary
-from vaswani.scoring.score_input import ScoreInput
+from vaswani.scoring.evalb import ParseFigures, compare_all, summary
+from vaswani.scoring.score_input import ScoreInput, fingerprint_of
 
 LABELS = {
     "recall": "labelled recall",
@@ -13,8 +17,45 @@ LABELS = {
 }
 
 
-def of_run(system: ScoreInput) -> Table:
-    """The figures of a run, with its trees, and the sentences, from 1, that had to be repaired.
+@dataclass(frozen=True)
+class ParseReport:
+    """The figures of a run's parses.
+
+    Attributes:
+        figures: of the repaired trees
+        files: the hypotheses, and the treebank's trees
+        repaired: the sentences, from 1, whose hypotheses were no trees
+        parses: the trees, in Penn brackets
+        translation: how the run decoded
+    """
+
+    figures: ParseFigures
+    files: dict[str, Path]
+    repaired: list[int]
+    parses: list[str]
+    translation: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as it is written."""
+        return {
+            **asdict(self.figures),
+            "files": {name: fingerprint_of(path) for name, path in self.files.items()},
+            "repaired": self.repaired,
+            "parses": self.parses,
+            "translation": self.translation,
+        }
+
+    def lines(self) -> list[str]:
+        """The figures as lines to print."""
+        lines = [f"{label:<24}{getattr(self.figures, key):6.2f}" for key, label in LABELS.items()]
+        sentences = f"{self.figures.sentences:,} sentences of any length"
+        lines.append(f"EVALB's rules (COLLINS.prm), {sentences}")
+        lines.append(f"hypotheses repaired to trees: {len(self.repaired):,}")
+        return lines
+
+
+def of_run(system: ScoreInput) -> ParseReport:
+    """Compare a run's parses with the treebank's.
 
     The trees have the treebank's tags, also where the run wrote others: they only tell what is
     punctuation, and by other tags EVALB would take the sentence for another one.
@@ -31,19 +72,10 @@ def of_run(system: ScoreInput) -> Table:
     parses = [
         parse._replace(tags=tree.tags) for (parse, _), tree in zip(repairs, gold, strict=True)
     ]
-    files = zip(("hypotheses", "references"), (system.main.files[0], system.trees), strict=True)
-    return {
-        **summary(compare_all(gold, parses)),
-        "files": {name: {"file": str(path), "sha256": sha256_of(path)} for name, path in files},
-        "repaired": [number for number, (_, changed) in enumerate(repairs, 1) if changed],
-        "parses": [penn_brackets(tree) for tree in parses],
-        "translation": system.translation,
-    }
-
-
-def table(report: Table) -> list[str]:
-    """The figures as lines to print."""
-    lines = [f"{label:<24}{report[key]:6.2f}" for key, label in LABELS.items()]
-    lines.append(f"EVALB's rules (COLLINS.prm), {report['sentences']:,} sentences of any length")
-    lines.append(f"hypotheses repaired to trees: {len(report['repaired']):,}")
-    return lines
+    return ParseReport(
+        figures=summary(compare_all(gold, parses)),
+        files={"hypotheses": system.main.files[0], "references": system.trees},
+        repaired=[number for number, (_, changed) in enumerate(repairs, 1) if changed],
+        parses=[penn_brackets(tree) for tree in parses],
+        translation=system.translation,
+    )

@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
 from vaswani.common.errors import UserError, listed, plural
-from vaswani.common.files import Table, atomic_write, is_report, output_file, sha256_of, writing
+from vaswani.common.files import atomic_write, is_report, output_file, sha256_of, writing
 from vaswani.data import round_trip
 from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
@@ -47,14 +48,17 @@ def report_scores(
     results, left_out = score(system)
     figures = published.published(system.test_set, system.pair, len(system.main.references))
     lines = [*table(results), conditions(system)]
-    report: Table = {**results, **facts(system), "left_out": left_out}
+    report: dict[str, object] = {key: row.to_json() for key, row in results.items()}
+    report.update(facts(system), left_out=left_out)
     if figures:
         assert system.test_set and system.pair, "the figures are looked up by these"
         report["published"] = [figure._asdict() for figure in figures]
         lines += published.table(figures, system.test_set, "-".join(system.pair))
     if other:
-        report["comparison"] = {"with": other_name, **compare(system, other)}
-        lines += comparison_table(report["comparison"])
+        significance = significance_of(system, other)
+        with_other = {"with": other_name, "files": other.main.fingerprints()}
+        report["comparison"] = {**with_other, **asdict(significance)}
+        lines += comparison_table(significance, str(other_name))
     files = [file for part in (system, other) if part for file in part.inputs()]
     path = save(report, "chrf", path, files)
     print("\n".join(lines))
@@ -71,10 +75,9 @@ def report_scores(
 
 def report_parses(system: ScoreInput, path: Path) -> None:
     """Print the figures of a run's parses, and save them."""
-    figures = parses.of_run(system)
-    files = [Path(one["file"]) for one in figures["files"].values()]
-    path = save(figures, "f1", path, files)
-    print("\n".join(parses.table(figures)))
+    report = parses.of_run(system)
+    path = save(report.to_json(), "f1", path, list(report.files.values()))
+    print("\n".join(report.lines()))
     print(f"written to {path}", file=sys.stderr)
 
 
@@ -170,8 +173,8 @@ def metrics_of(system: ScoreInput) -> tuple[dict[str, Metric], str]:
     return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}, missing
 
 
-def facts(system: ScoreInput) -> Table:
-    """What the numbers refer to."""
+def facts(system: ScoreInput) -> dict[str, object]:
+    """What the numbers refer to, as a report holds it."""
     sides = {"text": system.text, "tokens": system.tokens}
     return {
         "files": {name: side.fingerprints() for name, side in sides.items() if side},
@@ -217,34 +220,26 @@ def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
     lines = []
     for key, row in rows.items():
         by_sacrebleu = key in ("bleu", "chrf")
-        detail = row["signature"] if by_sacrebleu else row["text"].split(" ", 3)[3]
-        lines.append(f"{row['label']:<46}{row['score']:6.2f}   {detail}")
+        detail = row.signature if by_sacrebleu else row.text.split(" ", 3)[3]
+        lines.append(f"{row.label:<46}{row.score:6.2f}   {detail}")
     return lines
 
 
 def remark(rows: dict[str, bleu.ScoreRow]) -> str:
     """What to do about translations that are much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
-    if not row or row["brevity_penalty"] >= SHORT or row["score"] < UNLEARNED:
+    if row is None or row.brevity_penalty is None or row.length_ratio is None:
+        return ""
+    if row.brevity_penalty >= SHORT or row.score < UNLEARNED:
         return ""
     return (
-        f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
-        f"and BLEU's brevity penalty is {row['brevity_penalty']:.2f}. Training longer helps most, "
+        f"too short: the translations have {row.length_ratio:.0%} of the references' length, "
+        f"and BLEU's brevity penalty is {row.brevity_penalty:.2f}. Training longer helps most, "
         "a larger --lenpen in 'vaswani generate' (1.0, 1.2) a little"
     )
 
 
-def compare(system: ScoreInput, other: ScoreInput) -> Table:
-    """Whether this system and another differ significantly, and the files of the other.
-
-    Raises:
-        UserError: the other system has different references.
-    """
-    significance = significance_of(system, other)
-    return {"files": other.main.fingerprints(), **significance}
-
-
-def significance_of(system: ScoreInput, other: ScoreInput) -> Table:
+def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
     """Whether this system and another differ significantly.
 
     Raises:
@@ -261,22 +256,27 @@ def significance_of(system: ScoreInput, other: ScoreInput) -> Table:
     return bleu.compare(metrics, this.hypotheses, that.hypotheses, this.all_references)
 
 
-def comparison_table(comparison: Table) -> list[str]:
-    """The comparison as lines to print."""
+def comparison_table(significance: bleu.Significance, other: str) -> list[str]:
+    """The comparison as lines to print.
+
+    Args:
+        significance: of the differences
+        other: the file or run that the system is compared with
+    """
     lines = [
         "",
-        f"{comparison['test']}, {comparison['trials']:,} trials, seed {comparison['seed']}; "
-        f"other: {comparison['with']}",
+        f"{significance.test}, {significance.trials:,} trials, seed {significance.seed}; "
+        f"other: {other}",
         f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
     ]
-    for key, row in comparison["metrics"].items():
-        this = f"{row['score']:.2f} ± {row['interval']:.2f}"
-        other = f"{row['other_score']:.2f} ± {row['other_interval']:.2f}"
-        lines.append(f"{LABELS[key]:<16}{this:>14}{other:>16}{row['p']:>9.4f}")
+    for key, row in significance.metrics.items():
+        this = f"{row.score:.2f} ± {row.interval:.2f}"
+        that = f"{row.other_score:.2f} ± {row.other_interval:.2f}"
+        lines.append(f"{LABELS[key]:<16}{this:>14}{that:>16}{row.p:>9.4f}")
     return lines
 
 
-def save(report: Table, key: str, path: Path, read: list[Path]) -> Path:
+def save(report: Mapping[str, object], key: str, path: Path, read: list[Path]) -> Path:
     """Write a report, which may replace one that has this key too.
 
     Raises:

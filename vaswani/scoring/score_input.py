@@ -14,7 +14,7 @@ from typing import Any
 import sacrebleu
 
 from vaswani.common.errors import UserError, plural
-from vaswani.common.files import Table, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import composed
@@ -28,6 +28,11 @@ from vaswani.scoring.published import BY_NAME
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
 _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
+
+
+def fingerprint_of(path: Path) -> dict[str, str]:
+    """A file and its hash, as a report holds them."""
+    return {"file": str(path), "sha256": sha256_of(path)}
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,11 @@ class AlignedLines:
         """Each file's references, as sacreBLEU takes them."""
         return [self.references, *self.further]
 
-    def fingerprints(self) -> Table:
-        """The files and their fingerprints."""
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """The files and their fingerprints, as a report holds them."""
         names = ["hypotheses", "references"]
         names += [f"references_{number}" for number in range(2, len(self.files))]
-        return {
-            name: {"file": str(path), "sha256": sha256_of(path)}
-            for name, path in zip(names, self.files, strict=True)
-        }
+        return {name: fingerprint_of(path) for name, path in zip(names, self.files, strict=True)}
 
     def without_output(self) -> list[int]:
         """Line numbers, from 1, of empty hypotheses whose reference is not empty."""

@@ -7,14 +7,13 @@ from torch import Tensor
 
 from transformer_plugin.checkpoints import load_checkpoint, not_finite
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.training.checkpoints import Checkpoint
 
 #: what decoding needs of a checkpoint besides its parameters
 FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
-def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Table:
+def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, object]:
     """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
     Two models are in memory at a time: the mean so far, and the one being added.

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from transformer_plugin.checkpoints import (
     TRAINED,
@@ -15,13 +16,16 @@ from transformer_plugin.checkpoints import (
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.validation_text import KEY as VALIDATION_TEXT
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.folders.run import Run
 from vaswani.training.run_record import HOW_IT_COMPUTES, STOPPED
 from vaswani.training.validation import Validation, text_validated_on
 
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
+
+
+#: what is in a file of fairseq's, by name
+CheckpointState = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -255,19 +259,19 @@ def describe_trained(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def text_of(state: Table) -> str | None:
+def text_of(state: CheckpointState) -> str | None:
     """The hash of the validation text of an average's losses, or of a training; None if unknown."""
     table = state if "averaged_updates" in state else state.get("task_state") or {}
     text: str | None = table.get(VALIDATION_TEXT)
     return text
 
 
-def by_a_stop(state: Table) -> bool:
+def by_a_stop(state: CheckpointState) -> bool:
     """Whether a checkpoint was saved only because the training was stopped."""
     return STOPPED in (state.get("extra_state") or {})
 
 
-def run_options(state: Table) -> dict[str, object]:
+def run_options(state: CheckpointState) -> dict[str, object]:
     """What identifies a run: the model's name and options, languages, dictionaries, and seed.
 
     The size of the dictionaries also shows in the shapes of the parameters. fairseq's own

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.saving import write_checkpoint
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, output_file
+from vaswani.common.files import output_file
 from vaswani.common.find import first_data_bin, subset_option
 from vaswani.common.outputs import FileOutputs
 from vaswani.common.progress import stage_bar
@@ -138,7 +138,10 @@ def is_average(path: Path) -> bool:
 
 
 def write(
-    state: Table, parts: Sequence[Checkpoint], output: Path, trials: Sequence[Trial] = ()
+    state: dict[str, object],
+    parts: Sequence[Checkpoint],
+    output: Path,
+    trials: Sequence[Trial] = (),
 ) -> None:
     """Save an average, complete or not at all, with validation losses.
 

@@ -30,13 +30,16 @@ from omegaconf import DictConfig
 from transformer_plugin.compat.divergence import explaining_divergence
 from transformer_plugin.compat.replacing import protect
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
-from vaswani.common.files import Table
 from vaswani.common.signals import StopRequest
 from vaswani.folders.run import LAST, Run
 from vaswani.training.launch import all_gather
 from vaswani.training.phases import begin_phase
 from vaswani.training.run_record import RESETS_DONE, STOPPED
 from vaswani.training.training_progress import TrainingProgress, statistics_bar
+
+#: fairseq's state of the training in a checkpoint, and its numbers of one batch, by their names
+ExtraState = dict[str, Any]
+LoggingOutput = dict[str, Any]
 
 #: what a checkpoint calls the count, beside fairseq's ``best``
 PATIENCE = "patience"
@@ -106,7 +109,7 @@ def replacements(
 
     def load_checkpoint(
         section: DictConfig, trainer: "StoppableTrainer", **options: Any
-    ) -> tuple[Table | None, EpochBatchIterator]:
+    ) -> tuple[ExtraState | None, EpochBatchIterator]:
         extra_state, iterator = load(section, trainer, **options)
         if extra_state and not section.reset_dataloader:
             make_up(trainer, extra_state)
@@ -171,7 +174,7 @@ class StoppableTrainer(Trainer):
     progress: TrainingProgress | None
     resets: dict[str, str]
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
-    count: Table
+    count: dict[str, Any]
     without_improvement = 0
     #: whether the next checkpoint is the first after ``reset_optimizer`` in the run's own folder
     begins_phase = False
@@ -180,7 +183,7 @@ class StoppableTrainer(Trainer):
     #: with several processes: how many of them knew of a request in the last exchange
     requests = 0.0
     #: what the next checkpoint says of the stop that it was saved by
-    stopped: Table | None = None
+    stopped: dict[str, object] | None = None
 
     def __init__(self, cfg: DictConfig, task: FairseqTask, *args: Any, **kwargs: Any) -> None:
         """As fairseq's; fairseq's own translation task is checked as the plugin's is."""
@@ -196,7 +199,7 @@ class StoppableTrainer(Trainer):
             self.progress.say("reading the training text, and making its batches")
         return super().get_train_iterator(*args, **kwargs)
 
-    def train_step(self, *args: Any, **kwargs: Any) -> Table | None:
+    def train_step(self, *args: Any, **kwargs: Any) -> LoggingOutput | None:
         """As fairseq's; before the first update a signal ends the process at once.
 
         Raises:
@@ -208,15 +211,15 @@ class StoppableTrainer(Trainer):
         with explaining_divergence(self):
             return super().train_step(*args, **kwargs)
 
-    def valid_step(self, *args: Any, **kwargs: Any) -> Table:
+    def valid_step(self, *args: Any, **kwargs: Any) -> LoggingOutput:
         """As fairseq's."""
-        output = super().valid_step(*args, **kwargs)
+        output: LoggingOutput = super().valid_step(*args, **kwargs)
         self.stop_if_requested()
         return output
 
     def _aggregate_logging_outputs(
-        self, logging_outputs: list[Table], *numbers: float, ignore: bool = False
-    ) -> tuple[list[Table], list[float]]:
+        self, logging_outputs: list[LoggingOutput], *numbers: float, ignore: bool = False
+    ) -> tuple[list[LoggingOutput], list[float]]:
         """As fairseq's: sums over the processes, here also of those that know of a request."""
         numbers = (*numbers, float(self.request.number > 0))
         outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *numbers, ignore=ignore)
@@ -232,7 +235,7 @@ class StoppableTrainer(Trainer):
         if self.requests if several else self.request.number:
             raise Stopped(self.request.number or signal.SIGINT, self.get_num_updates())
 
-    def save_checkpoint(self, filename: str, extra_state: Table) -> None:
+    def save_checkpoint(self, filename: str, extra_state: ExtraState) -> None:
         """As fairseq's; with the count, and with the stop, if it is saved by one."""
         by_a_stop = {STOPPED: self.stopped} if self.stopped else {}
         more = {PATIENCE: dict(self.count), RESETS_DONE: dict(self.resets), **by_a_stop}
@@ -240,7 +243,7 @@ class StoppableTrainer(Trainer):
 
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
-    ) -> Table | None:
+    ) -> ExtraState | None:
         """As fairseq's; the count continues, unless optimizer or meters start anew, or the
         validation text is another."""
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
@@ -291,7 +294,7 @@ def save_last(
     return os.path.join(section.save_dir, name)
 
 
-def make_up(trainer: "StoppableTrainer", extra_state: Table) -> None:
+def make_up(trainer: "StoppableTrainer", extra_state: ExtraState) -> None:
     """Validate and save what was due after the last update, if a stop came before it.
 
     If the training is over then, as by its patience, fairseq gets no further epoch to do.

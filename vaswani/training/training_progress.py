@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq.logging.progress_bar import JsonProgressBar
 
-from vaswani.common.files import Table, atomic_write
+from vaswani.common.files import atomic_write
 from vaswani.common.progress import bar
-from vaswani.folders.run import Ending, Run
+from vaswani.folders.run import Ending, Run, Statistics
 
 if TYPE_CHECKING:
     from vaswani.training.trainer import StoppableTrainer
@@ -47,12 +47,12 @@ def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
 
         tag = ""
 
-        def log(self, stats: Table, tag: str | None = None, step: int | None = None) -> None:
+        def log(self, stats: Statistics, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: amid an epoch."""
             self.tag = tag or ""
             super().log(stats, tag, step)
 
-        def print(self, stats: Table, tag: str | None = None, step: int | None = None) -> None:
+        def print(self, stats: Statistics, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: at the end of an epoch, or of a validation."""
             self.tag = tag or ""
             super().print(stats, tag, step)
@@ -66,9 +66,9 @@ def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
     return StatisticsBar
 
 
-def numbers(formatted: Mapping[str, object]) -> Table:
+def numbers(formatted: Mapping[str, object]) -> Statistics:
     """fairseq's statistics with their numbers as numbers: it logs most of them as text."""
-    plain: Table = {}
+    plain: Statistics = {}
     for key, value in formatted.items():
         try:
             plain[key] = float(value) if isinstance(value, str) else value
@@ -79,7 +79,7 @@ def numbers(formatted: Mapping[str, object]) -> Table:
     return plain
 
 
-def values_of(stats: Table, names: Sequence[str]) -> dict[str, str]:
+def values_of(stats: Statistics, names: Sequence[str]) -> dict[str, str]:
     """Those of the statistics that are numbers, as they are shown."""
     values = {}
     for name in names:
@@ -149,7 +149,7 @@ class TrainingProgress(logging.Handler):
             shown = shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
             self.bar.write(f"  {shown}", file=sys.stderr)
 
-    def write(self, line: Table) -> None:
+    def write(self, line: Statistics) -> None:
         """Append one line to the statistics, with the time of day and the seconds of training."""
         times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
         self.stream.write(json.dumps({**times, **line}) + "\n")
@@ -203,7 +203,7 @@ class TrainingProgress(logging.Handler):
             self.bar.update(updates - self.last_update)
             self.last_update = updates
 
-    def note(self, tag: str, stats: Table) -> None:
+    def note(self, tag: str, stats: Statistics) -> None:
         """Write statistics; show them on the bar, or in a line if a validation has ended.
 
         Args:

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from transformer_plugin.compat import validation_text
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.find import first_data_bin
+from vaswani.common.yaml_tables import Sections
 from vaswani.configuration.fairseq_config import fairseq_form, with_defaults
 from vaswani.configuration.plugin import saved_config
 from vaswani.folders.run import Run
@@ -100,7 +100,7 @@ def validation_config(checkpoint: Path, run: Run) -> DictConfig:
             f"there is no data in {first_data_bin(data)}: run this where 'vaswani train' was run"
         )
 
-    sections: dict[str, Table] = {name: dict(table[name]) for name in SECTIONS}
+    sections: Sections = {name: dict(table[name]) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
     if "precision" in sections["model"]:
         sections["model"]["precision"] = "fp32"
