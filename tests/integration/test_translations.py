@@ -13,6 +13,7 @@ from tests.own_text import changed
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.decoding import generation
+from vaswani.folders.prepared_text import PreparedText
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -108,7 +109,7 @@ def test_other_words_weights_text_rules_or_options_are_decoded_anew(change, done
         raise KeyError("decoded")
 
     if change == "rules":
-        monkeypatch.setattr(generation, "text_rules_of", lambda _: 1)
+        monkeypatch.setattr(PreparedText, "text_rules", lambda _: 1)
     elif change:
         change(done)
     monkeypatch.setattr(generation, "decode", decode)
