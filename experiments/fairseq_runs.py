@@ -29,7 +29,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.folders.run import Run
@@ -95,7 +95,7 @@ def read_rows(table: dict[str, Any], name: str) -> list[FairseqRow]:
 @functools.cache  # composing it takes a while, and it is asked for at each step
 def config_of(experiment: Path, change: tuple[str, ...]) -> Any:
     """An experiment with changes, complete."""
-    return experiment_config(experiment, list(change))
+    return read_configuration(experiment, list(change))
 
 
 class Training(NamedTuple):
@@ -260,7 +260,7 @@ class FairseqExperiment(Experiment):
     def train(self, row: Row, seed: int) -> None:
         """The short trainings first, if there are any; then the seed, its average and scores."""
         plan = self.plans[row.name]
-        experiment_config(find_config(plan.base), plan.change)  # says what cannot be, at once
+        read_configuration(find_config(plan.base), plan.change)  # says what cannot be, at once
         refuse_other_training(plan)
         execute(short.command for short in rate_trainings(plan).values() if not short.done)
         execute(score_commands(plan, seed_trainings(plan)[seed]))

@@ -23,7 +23,7 @@ from tests.files import write
 from tests.models import dictionary, task
 from tests.processes import ROOT
 from vaswani.common.find import find_config
-from vaswani.configuration.fairseq_config import experiment_config, fairseq_form
+from vaswani.configuration.fairseq_config import fairseq_form, read_configuration
 from vaswani.paper import runner
 
 TREES = Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb"
@@ -94,7 +94,7 @@ def test_every_row_is_an_experiment_that_can_be_trained(
     monkeypatch.chdir(ROOT)
     for row in shipped(name).plans.values():
         assert name != "table3" or row.paper in PAPER
-        config = experiment_config(find_config(row.base), row.change)
+        config = read_configuration(find_config(row.base), row.change)
         assert row.rate_updates < config.optimization.max_update
 
 
@@ -104,7 +104,7 @@ def test_systems_have_as_many_parameters(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(ROOT)
     counts = []
     for row in shipped(name).plans.values():
-        config = fairseq_form(experiment_config(find_config(row.base), row.change))
+        config = fairseq_form(read_configuration(find_config(row.base), row.change))
         model = build_model(config.model, task())
         left_out = {
             parameter
@@ -128,7 +128,7 @@ def test_systems_on_everyday_sentences_have_as_many_parameters_in_all(
     counts = []
     plans = shipped("table2/everyday").plans
     for row in [row for name, row in plans.items() if name != "fconv, wide"]:
-        config = fairseq_form(experiment_config(find_config(row.base), row.change))
+        config = fairseq_form(read_configuration(find_config(row.base), row.change))
         model = build_model(config.model, words)
         unreached = sum(
             (module.num_embeddings - 128) * module.embedding_dim

@@ -13,7 +13,7 @@ import yaml
 from tests import shared, stock
 from vaswani import Translator
 from vaswani.common.errors import UserError
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.configuration.plugin import saved_config
 from vaswani.folders.run import Run
 
@@ -86,21 +86,21 @@ def test_nothing_is_imported_because_a_folder_or_a_checkpoint_names_it(model, tm
 def test_yaml_and_command_line_alike(place, monkeypatch):
     """A relative path is fairseq's: from the folder in which the command runs; kept absolute."""
     monkeypatch.chdir(VARIANT.parent)
-    config = experiment_config(place / "relative.yaml", [f"common.user_dir={VARIANT.name}"])
-    assert config == experiment_config(place / "relative.yaml")
+    config = read_configuration(place / "relative.yaml", [f"common.user_dir={VARIANT.name}"])
+    assert config == read_configuration(place / "relative.yaml")
     assert config.common.user_dir == str(VARIANT)
 
 
 def test_the_plugins_folder_is_the_one_in_use(plugin_dir):
     """Runs from elsewhere name it with another place."""
     there = "common.user_dir=/not/here/transformer_plugin"
-    config = experiment_config(ROOT / "configs/demo_en_de.yaml", [there])
+    config = read_configuration(ROOT / "configs/demo_en_de.yaml", [there])
     assert config.common.user_dir == str(plugin_dir)
 
 
 def test_a_user_dir_that_is_missing_is_named(place):
     with pytest.raises(UserError, match="nowhere"):
-        experiment_config(place / "relative.yaml", ["common.user_dir=nowhere"])
+        read_configuration(place / "relative.yaml", ["common.user_dir=nowhere"])
 
 
 def test_fairseq_translates_its_export_as_it_translates(model, tmp_path):

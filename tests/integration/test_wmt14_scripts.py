@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from tests import archives, stock, wmt14_scripts
 from vaswani import cli
 from vaswani.common.find import find_config
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 
 #: name of a result → PAIR, SIZE
 RESULTS = {
@@ -118,7 +118,7 @@ def test_the_script_and_the_dry_run_train_as_the_experiment_says(
         f"distributed_training.distributed_world_size={gpus}",
         f"optimization.update_freq=[{8 // gpus}]",
     ]
-    config = experiment_config(find_config(experiment), changes)
+    config = read_configuration(find_config(experiment), changes)
     expected = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
 
     data = f"wmt14_{pair.replace('-', '_')}"

@@ -19,7 +19,7 @@ import vaswani
 from vaswani import cli
 from vaswani.common import find
 from vaswani.common.options import Checked
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.paper import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,7 +216,7 @@ def test_every_shipped_experiment_is_complete():
     """Each reads without a complaint, with the paper's optimizer (5.3), loss (5.4), and sizes."""
     widths = {"base": 512, "big": 1024, "tatoeba": 192}  # Table 3, and docs/own-text.md's
     for name in SHIPPED:
-        config = experiment_config(ROOT / "configs" / f"{name}.yaml")
+        config = read_configuration(ROOT / "configs" / f"{name}.yaml")
         assert config.optimizer.adam_betas == "(0.9, 0.98)", name
         assert config.criterion.label_smoothing == 0.1, name
         assert config.dataset.update_epoch_batch_itr is True, name

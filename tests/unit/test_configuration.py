@@ -6,14 +6,19 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
-from vaswani.configuration.fairseq_config import complete, experiment_config, fairseq_form, writable
+from vaswani.configuration.fairseq_config import (
+    complete,
+    fairseq_form,
+    read_configuration,
+    writable,
+)
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 @pytest.fixture(scope="module")
 def config():
-    return experiment_config(CONFIGS / "demo_en_de.yaml")
+    return read_configuration(CONFIGS / "demo_en_de.yaml")
 
 
 def test_nobody_changes_a_configuration_that_was_read(config):
@@ -35,7 +40,7 @@ def test_what_a_command_adds_is_in_a_new_configuration(config):
 @pytest.mark.parametrize("name", ["demo_en_de", "multi30k_en_de_fairseq"])
 def test_fairseq_gets_a_copy_that_it_may_change(name):
     """Also of an old model without a dataclass, whose section is a Namespace there."""
-    config = experiment_config(CONFIGS / f"{name}.yaml")
+    config = read_configuration(CONFIGS / f"{name}.yaml")
     before = OmegaConf.to_yaml(config)
     form = fairseq_form(config)
     form.optimization.max_epoch = 3

@@ -10,7 +10,7 @@ import yaml
 from tests import stock
 from tests.files import needs_records
 from vaswani import cli
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.planning import batching, fine_tuning, first_experiment
 from vaswani.planning import published_settings as published
 
@@ -88,7 +88,7 @@ def test_every_record_that_a_reason_names_is_there():
 def test_the_experiment_is_complete_and_every_choice_has_a_reason(place):
     assert new("mine", "--data", "data/mine") == 0
     text = (place / "mine.yaml").read_text(encoding="utf-8")
-    config = experiment_config(place / "mine.yaml")
+    config = read_configuration(place / "mine.yaml")
     assert (config.task.source_lang, config.task.target_lang) == ("en", "de")
     assert config.task.data == "data/mine/data-bin" and config.task.length_penalty == "gnmt"
     assert (config.model.encoder_layers, config.model.encoder_embed_dim) == (4, 128)

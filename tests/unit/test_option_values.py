@@ -11,7 +11,7 @@ from tests import models
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.configuration.plugin import load_user_dir
 from vaswani.training.launch import check_machine
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") -> str:
     """The sentence with which an experiment and these changes are refused."""
     with pytest.raises((UserError, ConfigError)) as stopped:
-        experiment_config(path, overrides)
+        read_configuration(path, overrides)
     assert "\n" not in str(stopped.value)
     return str(stopped.value)
 
@@ -86,7 +86,7 @@ def test_a_section_without_keys_is_named(tmp_path):
 )
 def test_an_option_that_needs_more_than_there_is_is_refused(override, named, monkeypatch):
     """fairseq says this in its log alone; without iopath it ends there, with nothing trained."""
-    config = experiment_config(ROOT / "configs" / "demo_en_de.yaml", ["common.cpu=true", override])
+    config = read_configuration(ROOT / "configs" / "demo_en_de.yaml", ["common.cpu=true", override])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=named):
         check_machine(config)
@@ -94,7 +94,7 @@ def test_an_option_that_needs_more_than_there_is_is_refused(override, named, mon
 
 def test_one_of_two_packages_is_enough(monkeypatch):
     changes = ["common.cpu=true", "common.tensorboard_logdir=here"]
-    config = experiment_config(ROOT / "configs" / "demo_en_de.yaml", changes)
+    config = read_configuration(ROOT / "configs" / "demo_en_de.yaml", changes)
     installed = {"tensorboardX": True}
     monkeypatch.setattr("importlib.util.find_spec", installed.get)
     check_machine(config)

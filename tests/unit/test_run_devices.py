@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from vaswani.common.find import find_config
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.training.launch import devices_in_words, on_cpu
 
 
@@ -31,9 +31,9 @@ def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
     """Else 'vaswani generate' would leave the GPUs of another machine unused."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     path = find_config("demo_en_de")
-    assert experiment_config(path).common.cpu is False
-    assert experiment_config(path, ["common.cpu=true"]).common.cpu is True
-    assert on_cpu(experiment_config(path))
+    assert read_configuration(path).common.cpu is False
+    assert read_configuration(path, ["common.cpu=true"]).common.cpu is True
+    assert on_cpu(read_configuration(path))
 
 
 def test_the_devices_are_named(gpus):

@@ -11,7 +11,7 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.batching import Batch
@@ -31,7 +31,7 @@ BIG = Sizes(6, 6, 1024, 4096, 4096, 16, 16, 32_768)
 @pytest.mark.parametrize("name", WMT)
 def test_the_experiment_is_the_papers(name):
     """Sections 5.1 to 5.4 and 6.1, read off the complete configuration."""
-    config = experiment_config(CONFIGS / f"{name}.yaml")
+    config = read_configuration(CONFIGS / f"{name}.yaml")
     big = name.endswith("big")
     assert config.task.batch_tokens == 25_000
     assert config.optimization.max_update == (300_000 if big else 100_000)
@@ -63,7 +63,7 @@ def test_each_row_of_table_3_is_an_experiment(row):
     """Its changes give a configuration that differs from the base in them alone."""
     path = CONFIGS / f"{TABLE_3.base}.yaml"
     change = list(TABLE_3.rows[row].change)
-    config = experiment_config(path, change)
+    config = read_configuration(path, change)
     for override in change:
         key, value = override.split("=")
         assert str(OmegaConf.select(config, key)).lower() == value
@@ -71,7 +71,7 @@ def test_each_row_of_table_3_is_an_experiment(row):
         assert (config.model.encoder_embed_dim, config.model.dropout) == (1024, 0.3)
     else:
         changed = {key.split("=")[0] for key in change}
-        base = experiment_config(path)
+        base = read_configuration(path)
         for section in ("model", "criterion"):
             for name, value in base[section].items():
                 assert f"{section}.{name}" in changed or config[section][name] == value
@@ -157,7 +157,7 @@ def test_memory_is_neither_underestimated_nor_doubled(
 @pytest.mark.parametrize(("compiled", "measured"), [(False, 11.0), (True, 12.2)])
 def test_memory_on_a_gpu_is_not_underestimated(compiled, measured):
     """GB that an H200 reserved for the base model in bf16, 25,000 max-tokens, V 31,000."""
-    config = experiment_config(
+    config = read_configuration(
         CONFIGS / "wmt14_en_de_base.yaml", ["model.precision=bf16", f"model.compile={compiled}"]
     )
     use = batching.memory_use(config, gpus=1)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, check_folder, writing
-from vaswani.common.find import experiment_paths, file_stem
+from vaswani.common.find import configuration_paths, file_stem
 from vaswani.common.options import argument, option
 from vaswani.folders.data_bin import DataBin
 from vaswani.planning.published_settings import PRESETS
@@ -81,7 +81,7 @@ def name_and_path(requested: str) -> tuple[str, Path]:
             f"'{requested}' is not a valid experiment name: use letters, digits, _ and -"
         )
     name = file_stem(plain)
-    for path in (*experiment_paths(name), Path("runs") / name):
+    for path in (*configuration_paths(name), Path("runs") / name):
         if path.exists() or path.is_symlink():
             raise UserError(f"{path} already exists: choose another name")
     return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"

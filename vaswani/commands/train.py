@@ -15,7 +15,7 @@ from vaswani.common.options import argument
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """An experiment, and changes to it."""
+    """A configuration, and changes to it."""
 
     config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: list[str] = argument(

@@ -1,7 +1,7 @@
-"""Where experiments and recipes are found. This imports nothing that takes long.
+"""Where configurations and recipes are found. This imports nothing that takes long.
 
-An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
-too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
+A configuration is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads
+it too); a recipe for its data is ``configs/data/NAME.yaml``, since several configurations may share
 one. Names may be written with - or _.
 """
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from vaswani.common.errors import UserError, nearest
 
 _HERE = Path(__file__).resolve().parents[1]
-#: the shipped experiments, documents and text: inside an installed package, beside it in a checkout
+#: configurations, documents and text: inside an installed package, beside it in a checkout
 SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
 CONFIGS, DOCS = SHIPPED / "configs", SHIPPED / "docs"
 #: in recipes, ``examples/demo_text/train`` is found from any folder
 DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 
-#: in configs/, but changes to experiments
+#: in configs/, but changes to configurations
 TABLES = ("table3",)
 
 
@@ -30,17 +30,17 @@ def config_folders(kind: str = "") -> list[Path]:
     return [folder / kind for folder in (Path("configs"), CONFIGS)]
 
 
-def experiment_paths(stem: str, kind: str = "") -> list[Path]:
-    """Where a name's file may be: in ``config_folders``; for an experiment, also here."""
+def configuration_paths(stem: str, kind: str = "") -> list[Path]:
+    """Where a name's file may be: in ``config_folders``; for a configuration, also here."""
     folders = [*config_folders(kind), *([] if kind else [Path()])]
     return [folder / f"{stem}.yaml" for folder in folders]
 
 
 def find_config(name: str, kind: str = "") -> Path:
-    """The YAML file of an experiment (``kind`` empty) or of a data recipe (``kind`` "data").
+    """The YAML file of a configuration (``kind`` empty) or of a data recipe (``kind`` "data").
 
-    ``name`` is a path, or a name in one of ``config_folders``; for an experiment, also NAME.yaml in
-    the current folder.
+    ``name`` is a path, or a name in one of ``config_folders``; for a configuration, also NAME.yaml
+    in the current folder.
 
     Raises:
         UserError: there is no such file; suggests the nearest name.
@@ -53,7 +53,7 @@ def find_config(name: str, kind: str = "") -> Path:
     )
     names: list[str] = []
     if path.parent == Path("."):
-        for path in experiment_paths(stem, kind):
+        for path in configuration_paths(stem, kind):
             if path.is_file():
                 return path
         names = known_configs(kind)
@@ -63,15 +63,17 @@ def find_config(name: str, kind: str = "") -> Path:
 
 
 def known_configs(kind: str = "") -> list[str]:
-    """The names of the experiments, or of the data recipes, where they are looked for."""
+    """The names of the configurations, or of the data recipes, where they are looked for."""
     paths = [path for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
-    here = [] if kind else [path for path in sorted(Path().glob("*.yaml")) if is_experiment(path)]
+    here = (
+        [] if kind else [path for path in sorted(Path().glob("*.yaml")) if is_configuration(path)]
+    )
     names = [path.stem for path in [*here, *paths]]
     return [name for name in dict.fromkeys(names) if kind or name not in TABLES]
 
 
-def is_experiment(path: Path) -> bool:
-    """Whether a YAML file looks like an experiment: others may be in the current folder."""
+def is_configuration(path: Path) -> bool:
+    """Whether a YAML file looks like a configuration: others may be in the current folder."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):

@@ -26,7 +26,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 
 T = TypeVar("T")
-#: the metavar of arguments that set keys of an experiment
+#: the metavar of arguments that set keys of a configuration
 ASSIGNMENT = "key=value"
 
 

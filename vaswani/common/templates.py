@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-#: of comments, as in the shipped experiments
+#: of comments, as in the shipped configurations
 WIDTH = 100
 
 

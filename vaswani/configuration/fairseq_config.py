@@ -1,4 +1,4 @@
-"""From an experiment's YAML to the complete configuration that fairseq trains with.
+"""From a YAML file of ``configs/`` to the complete configuration that fairseq trains with.
 
 The steps are those of ``fairseq-hydra-train`` (defaults of every section, then of the named model,
 task, criterion, optimizer and schedule), but unknown names and keys are refused and the nearest
@@ -54,8 +54,8 @@ LEAST = {
 }
 
 
-def experiment_config(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
-    """The complete configuration of an experiment, interpolations resolved.
+def read_configuration(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
+    """Read a complete configuration, interpolations resolved.
 
     ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
 
@@ -67,7 +67,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
+    """As ``read_configuration``, for a table already read; ``where``: its origin, for messages."""
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((sections.get("common") or {}).get("user_dir"))

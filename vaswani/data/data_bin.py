@@ -50,7 +50,7 @@ class ParallelText(NamedTuple):
 
 
 def with_data_options(config: DictConfig) -> tuple[DictConfig, list[str]]:
-    """The configuration with what an experiment need not say of its data, which are checked.
+    """The configuration with what its file need not say of its data, which are checked.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
@@ -86,7 +86,7 @@ def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> Paral
     """The data of a task; the languages are those that were binarised, where it names none.
 
     Args:
-        task: an experiment's, or a run's
+        task: a configuration's, or a run's
         advice: what to do if there is no data (default: prepare it)
 
     Raises:
@@ -140,7 +140,7 @@ def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> li
     """What is too long in a split, as one sentence; none if all fits.
 
     Args:
-        config: the experiment's
+        config: of the training
         text: its data
         split: of the data
         use: "training" or "validation"

@@ -42,7 +42,7 @@ from vaswani.folders.search_options import (
     CPU_BATCH,
     GPU_BATCH,
     TranslationOptions,
-    search_of_experiment,
+    search_of_configuration,
 )
 from vaswani.training.checkpoints import best_of_run
 from vaswani.training.launch import on_cpu
@@ -254,7 +254,7 @@ def search_of(request: Request, trained: Sections) -> TranslationOptions:
     Raises:
         UserError: an invalid option.
     """
-    options = search_of_experiment(trained).changed(**request.search)
+    options = search_of_configuration(trained).changed(**request.search)
     options.check()
     return options
 

@@ -1,4 +1,4 @@
-"""Whether the translations of a subset are there, and whether they are as an experiment says."""
+"""Whether the translations of a subset are there, and are as a configuration says."""
 
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,18 @@ def check_replaceable(results: RecordedOutputs) -> None:
         )
 
 
-# ---- whether they are as an experiment says -----------------------------------------------------
+# ---- whether they are as a configuration says ---------------------------------------------------
 
 
 def decoding(config: Sections) -> dict[str, Any]:
-    """What an experiment says about decoding: the search's options, and the data."""
+    """What a configuration says about decoding: the search's options, and the data."""
     search = {name: config["generation"][name] for name in BEAM_OPTIONS}
     penalty = config["task"].get("length_penalty") or "fairseq"
     return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
 
 
 def decoding_options(run: Run, config: Sections) -> list[str]:
-    """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
+    """What 'vaswani generate' has to be told to decode as a configuration says, not as trained."""
     trained = decoding(run.configuration())
     requested = decoding(config)
     words = []
@@ -58,7 +58,7 @@ def decoding_options(run: Run, config: Sections) -> list[str]:
 
 
 def is_decoded(run: Run, checkpoint: Path, config: Sections, subset: str = "test") -> bool:
-    """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
+    """Whether a run's translations are scored, and by this checkpoint as a configuration says."""
     translations = run.translations(subset)
     record = translations.record()
     if record is None or record.facts != translations.scores().get("translation"):

@@ -96,7 +96,7 @@ def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an experiment's data is made; the fields are the keys of ``configs/data/*.yaml``."""
+    """How the data of a training is made; the fields are the keys of ``configs/data/*.yaml``."""
 
     source_lang: str
     target_lang: str

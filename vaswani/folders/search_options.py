@@ -19,7 +19,7 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 #: the same on a CPU for a model exported to CTranslate2
 EXPORT_CPU_BATCH = 1000
 
-#: what is used of an experiment's section ``generation``, and recorded in a model folder
+#: what is used of a configuration's section ``generation``, and recorded in a model folder
 BEAM_OPTIONS = (
     "beam",
     "nbest",
@@ -135,24 +135,24 @@ class TranslationOptions(SearchOptions):
         return replace(self, beam=most, nbest=min(self.nbest, most))
 
 
-def search_of_experiment(config: Mapping[str, Any]) -> TranslationOptions:
-    """How an experiment's configuration says to search; UserError for an invalid number."""
+def search_of_configuration(config: Mapping[str, Any]) -> TranslationOptions:
+    """How a configuration says to search; UserError for an invalid number."""
     generation = config["generation"]
     search = {key: generation[key] for key in BEAM_OPTIONS if key in generation}
     penalty = str(config["task"].get("length_penalty") or "fairseq")
     return TranslationOptions(**search, length_penalty=penalty)
 
 
-def check_experiment(config: Mapping[str, Any]) -> None:
-    """Raise UserError if ``vaswani generate`` could not search as an experiment says."""
+def check_search(config: Mapping[str, Any]) -> None:
+    """Raise UserError if ``vaswani generate`` could not search as a configuration says."""
     try:
-        search_of_experiment(config).check()
+        search_of_configuration(config).check()
     except UserError as error:
         raise UserError(re.sub(r"--[a-z-]+", key_of_flag, str(error))) from None
 
 
 def key_of_flag(match: re.Match[str]) -> str:
-    """A search option as an experiment gives it: ``generation.max_len_b`` for ``--max-len-b``."""
+    """A search option as a configuration gives it: ``generation.max_len_b`` for ``--max-len-b``."""
     name = match.group()[2:].replace("-", "_")
     return f"generation.{name}" if name in BEAM_OPTIONS else f"task.{name}"
 

@@ -112,7 +112,7 @@ def find_reproduction(options: Options) -> Reproduction:
     Raises:
         UserError: an unknown name or row, or an invalid change.
     """
-    from vaswani.configuration.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import read_configuration
 
     experiment = EXPERIMENTS.get(options.name)
     if experiment and (options.small or options.name != TABLE_4):
@@ -144,7 +144,7 @@ def find_reproduction(options: Options) -> Reproduction:
     place = folder or place
     changes = last_of_each([*change, *own])
     run = Run(Path(place) if "/" in place else RUNS / place)
-    config = experiment_config(find_config(name), changes)
+    config = read_configuration(find_config(name), changes)
     return Reproduction(options, name, run, changes, row, paper, config)
 
 

@@ -14,7 +14,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.hardware import Hardware
 from vaswani.training.launch import gpus_to_use
@@ -35,7 +35,7 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
         UserError: the experiment or data is invalid, or the hardware too small or too large for it.
     """
     path = find_config(experiment)
-    config = experiment_config(path, split_run(overrides)[1])
+    config = read_configuration(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
     text = batching.training_text(config)

@@ -29,7 +29,7 @@ RESETS_DONE = "resets_done"
 RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 #: model options that change neither the parameters nor the function: a run may change them
 HOW_IT_COMPUTES = ("attention_impl", "checkpoint_activations", "compile", "init", "precision")
-#: what a trained model depends on, besides its data: sections of its experiment, or keys of one
+#: what a trained model depends on, besides its data: sections of its configuration, or keys of one
 DECIDING = (
     *(("model", None), ("criterion", None), ("optimizer", None), ("lr_scheduler", None)),
     *(("optimization", None), ("dataset", "max_tokens"), ("common", "seed")),

@@ -22,15 +22,15 @@ from vaswani.common.files import atomic_write, locked
 from vaswani.common.find import find_config
 from vaswani.configuration.fairseq_config import (
     complete,
-    experiment_config,
     fairseq_form,
+    read_configuration,
     writable,
 )
 from vaswani.configuration.plugin import fairseq_logs, load_user_dir
 from vaswani.data.data_bin import fingerprint, with_data_options
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.run import LAST, Fingerprint, Run
-from vaswani.folders.search_options import check_experiment
+from vaswani.folders.search_options import check_search
 from vaswani.training import launch, phases, run_record
 from vaswani.training.trainer import Stopped, fairseq_with
 from vaswani.training.training_progress import TrainingProgress
@@ -75,11 +75,11 @@ def train(
     """
     path = find_config(str(config))
     name, changes = run_record.split_run(overrides)
-    configuration = experiment_config(path, changes)
+    configuration = read_configuration(path, changes)
     if text:
         data_bin = str(text.data_bin.folder)
         configuration = complete(configuration, {"task": {"data": data_bin}})
-    check_experiment(configuration)
+    check_search(configuration)
     launch.check_machine(configuration)
     for key in ("finetune_from_model", "continue_once"):
         start = configuration.checkpoint.get(key)
