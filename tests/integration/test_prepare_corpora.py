@@ -80,6 +80,35 @@ def test_a_file_instead_of_a_prefix_is_told_what_is_read(own, capsys, name, hint
     assert all(hint in message for hint in (f"no file {name}.en", *hints))
 
 
+def test_a_prefix_beside_a_table_of_that_name_is_told_of_the_table(own, capsys):
+    write(own / "corpus.tsv", "a\tb")
+    assert "give corpus.tsv" in refused(capsys, "--train", "corpus")
+
+
+def test_one_table_is_enough_for_training_and_validation_text(own, light, capsys):
+    """--valid-every: pairs n, 2n, … of the table are held out, and leave the training text."""
+    rows = [f"house number {n}\tHaus Nummer {n}" for n in range(30)]
+    write(own / "corpus.tsv", *rows)
+    text = [*LANGS, "--train", "corpus.tsv", "--bpe", "30", "--workers", "1", "--out", str(OUT)]
+    assert cli.main(["prepare", *text]) == 1
+    assert "--valid-every" in sentence_of(capsys), "the way out of a missing validation text"
+    assert cli.main(["prepare", *text, "--valid-every", "10"]) == 0
+    held_out = list(zip(*lines_of("text/valid.en", "text/valid.de"), strict=True))
+    assert held_out == [tuple(rows[n].split("\t")) for n in (9, 19, 29)]
+    training = lines_of("text/train.en")[0]
+    assert len(training) == 27 and not {pair[0] for pair in held_out} & set(training)
+    assert PreparedText(OUT).recipe().valid_every == 10
+
+
+@pytest.mark.parametrize("option", ["--source-lang", "--target-lang"])
+def test_a_missing_language_is_asked_for_by_its_option(own, capsys, option):
+    at = LANGS.index(option)
+    left = [*LANGS[:at], *LANGS[at + 2 :]]
+    text = [*left, "--train", "train", "--valid", "valid", "--out", str(OUT)]
+    assert cli.main(["prepare", *text]) == 1
+    assert f"is missing: give {option}" in sentence_of(capsys)
+
+
 def test_what_a_text_repeats_is_counted(own, light, capsys):
     """Of the cleaned pairs; a validation text in the training text makes its scores worthless."""
     english = ["a house", "a house", "the same", "Tom &amp; Ann", "a tree", "x"]

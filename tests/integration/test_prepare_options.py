@@ -88,6 +88,7 @@ def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path):
         ("--bpe 0", "--bpe must be at least 1, not 0"),
         ("--ratio nan", "--ratio must be a finite number, not nan"),
         ("--limit -1", "--limit must be at least 1, not -1"),
+        ("--valid-every 1", "--valid-every must be at least 2, not 1"),
         ("--workers 0", "--workers must be at least 1, not 0"),
     ],
 )

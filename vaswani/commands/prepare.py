@@ -5,7 +5,8 @@
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
-                    (or FILE.tsv, both sides in two columns; --train may be given several times)
+                    (or FILE.tsv, both sides in two columns; --train may be given several times;
+                    --valid-every N instead of --valid holds out every N-th training pair)
     vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
     vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 

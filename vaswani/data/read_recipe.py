@@ -51,6 +51,11 @@ class RecipeOptions(Checked):
         help="your training text: PREFIX.LANG, or FILE.tsv of two columns; several are joined",
     )
     valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    valid_every: int | None = option(
+        metavar="N",
+        help="without --valid: every N-th training pair becomes validation text",
+        least=LEAST["valid_every"],
+    )
     test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
     like: str | None = option(
         metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
@@ -113,7 +118,12 @@ def recipe_from(table: Table, where: str) -> Recipe:
     except ValueError as error:
         raise UserError(str(error)) from None
     for key in ("source_lang", "target_lang"):
-        lang = values.get(key, "")
+        if key not in values:
+            raise UserError(
+                f"{where}: {key} is missing: give --{key.replace('_', '-')}, the language's code, "
+                "which is also the ending of your files, such as 'en'"
+            )
+        lang = values[key]
         if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
             raise UserError(
                 f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
@@ -143,9 +153,10 @@ def recipe_from(table: Table, where: str) -> Recipe:
     # trees: their recipe is that of any trees, which the arguments name
     if not (own_text or (named and "like" in values) or (not named and values.get("trees"))):
         raise UserError(
-            f"{where}: training or validation text is missing, or there twice: give 'train' and "
-            "'valid', the prefixes of their files (instead of 'valid', 'valid_every' holds out "
-            "every n-th training pair); beside --like, at least one of --train, --valid and --test"
+            f"{where}: training or validation text is missing, or there twice: give --train and "
+            "--valid, the prefixes of their files (in a recipe, 'train' and 'valid'). If you have "
+            "no validation text, give --valid-every N ('valid_every') to hold out every N-th "
+            "training pair. Beside --like, give at least one of --train, --valid and --test"
         )
     return Recipe(**values)
 

@@ -45,7 +45,9 @@ def find_text(prefix: PathLike, lang: str) -> Path:
             return path
     compressed = ", ".join(plain.name + end for end in PACKED)
     hint = ""
-    if Path(prefix).is_file():
+    if Path(f"{prefix}{TABLE}").is_file():
+        hint = f": to read the table of two columns, give {prefix}{TABLE}"
+    elif Path(prefix).is_file():
         hint = (
             f": what is read is PREFIX.{lang} and the like, one sentence a line, so give "
             f"{Path(prefix).with_suffix('')} for {prefix}; or FILE.tsv, both sides in two columns"
