@@ -90,7 +90,7 @@ CLAIMS = [
     Claim(
         RESULTS, "costs {value} BLEU after these", "since 2017", "bleu", "BPE-dropout 0.1", "less"
     ),
-    Claim(RESULTS, "SwiGLU gains {} bits,", "since 2017", "bits", SWIGLU, "less", decimals=3),
+    Claim(RESULTS, "SwiGLU gains {} bits.", "since 2017", "bits", SWIGLU, "less", decimals=3),
     Claim(
         *(RESULTS, "the loss falls by {} bits", "since 2017", "bits", "no label smoothing", "less"),
         decimals=3,
