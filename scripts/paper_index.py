@@ -23,13 +23,13 @@ SOURCES = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks")
 PAGE = ROOT / "docs" / "paper.md"
 HEAD = """# The paper as an index
 
-"Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)), part by part:
-what it says, our code, and the tests that check it. What differs from the paper, and why, is in
-[fidelity](fidelity.md); its results beside ours are in [results](results.md). [A
-notebook](../examples/walkthrough/paper.ipynb) walks through it with equations, tensors and
-pictures. A name is a class or a function in the file that it links to. `python
-scripts/paper_index.py` makes this page from [paper.yaml](paper.yaml) and the `paper` marks of the
-tests.
+Each part of "Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)) with
+its code and tests. [Fidelity](fidelity.md) says what differs, and [the
+walkthrough](../examples/walkthrough/paper.ipynb) explains the parts by running them. Made by:
+
+```sh
+python scripts/paper_index.py     # from docs/paper.yaml and the `paper` marks of the tests
+```
 """
 
 Definition = ast.ClassDef | ast.FunctionDef
@@ -110,7 +110,7 @@ def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple
             problems.append(f"no test is marked with '{key}'")
         lines.append("- **tests**: " + ", ".join(held))
         if item.get("deviation"):
-            lines.append(f"- **here**: {item['deviation']} ([fidelity](fidelity.md))")
+            lines.append(f"- **here**: {item['deviation']}")
         lines.append("")
     return "\n".join(lines), sorted(problems)
 

@@ -71,7 +71,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def table_2() -> str:
-    """Every row, and the names by which ours is trained."""
+    """Return the Transformer's rows, and the names by which ours is trained."""
     columns = ["system", "En-De", "En-Fr", "operations, En-De", "En-Fr", "`vaswani reproduce`"]
     rows = []
     for row in FIGURES["table 2"]:
@@ -92,7 +92,7 @@ def table_3() -> str:
 
 
 def table_4() -> str:
-    """Every row."""
+    """Return the Transformer's rows."""
     keys = ("parser", "training", "f1")
     rows = [[row[key] for key in keys] for row in FIGURES["table 4"]]
     return markdown(["parser", "training", "WSJ 23, F1"], rows)
