@@ -18,8 +18,10 @@ from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani import Translator
+from vaswani.commands.pack import pack
 from vaswani.common.errors import UserError
 from vaswani.folders.model_folder import WEIGHTS, ModelFolder
+from vaswani.folders.run import Run
 from vaswani.model_folder import data_text
 from vaswani.model_folder.fairseq_model import with_present_names
 
@@ -73,6 +75,16 @@ def test_a_run_is_packed_once(run):
         "another model, and the card is mine"
     )
     assert (run / "model" / "README.md").read_text() == "# Mine\n"
+
+
+def test_as_a_function_it_returns_the_folder(run):
+    """Of the run's best checkpoint, into the run, unless the call says otherwise."""
+    folder = pack(Run(run))
+    assert (folder.path, folder.langs) == (run / "model", ("en", "de"))
+    assert folder.search_options.lenpen == 0.6
+    elsewhere = pack(Run(run), run / "checkpoints" / "checkpoint_last.pt", Path("elsewhere"))
+    assert elsewhere.path == Path("elsewhere")
+    assert elsewhere.weights_sha256 == folder.weights_sha256
 
 
 def test_scores_of_earlier_versions_are_not_packed(run, capsys):
@@ -164,10 +176,10 @@ def test_a_training_begins_with_a_packed_model(run, tiny_data_bin):
 # ---- how its text was prepared ------------------------------------------------------------------
 
 RECIPES = {
-    "none": ({}, "Das Haus .", {"tokeniser": "moses", "lowercase": False, "bpe": None}),
+    "none": ({}, "Das Haus .", {"tokeniser": "moses", "lowercase": False, "subword": None}),
     "small letters": ({}, "das haus .", {"lowercase": True}),
     "hyphens": ({}, "alt @-@ Bau", {"split_hyphens": True}),
-    "codes": ({"codes": ""}, "Ha@@ us", {"bpe": "subword_nmt"}),
+    "codes": ({"codes": ""}, "Ha@@ us", {"subword": "subword_nmt"}),
     "normalised": (
         {"recipe.yaml": "normalise: all\nsplit_hyphens: true\nstraight_test_apostrophes: true"},
         "Haus",
@@ -260,7 +272,7 @@ def test_a_training_starts_from_a_checkpoint_of_fairseqs(
     assert stock.vaswani("new", "wrong", "--data", tiny_data_bin, "--from", "missing.pt") == 1
 
 
-def pack(checkpoint: Path, data: Path, out: Path) -> None:
+def pack_checkpoint(checkpoint: Path, data: Path, out: Path) -> None:
     assert stock.vaswani("pack", checkpoint, "--data", data, "--out", out) == 0
 
 
@@ -279,7 +291,7 @@ def expect_the_same(checkpoint: Path, data: Path, model: Path, text: Path) -> No
 def test_fairseqs_transformer_finds_the_same_when_packed(
     theirs, tiny_data_bin, tiny_text, tmp_path
 ):
-    pack(theirs, tiny_data_bin, tmp_path / "model")
+    pack_checkpoint(theirs, tiny_data_bin, tmp_path / "model")
     expect_the_same(theirs, tiny_data_bin, tmp_path / "model", tiny_text / "test.en")
 
 
@@ -312,7 +324,7 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
     options.arch, options.data = "transformer", ["data"]
     torch.save({**state, "args": options}, tmp_path / "old.pt")
     for checkpoint, name in ((theirs, "new"), (tmp_path / "old.pt", "old")):
-        pack(checkpoint, tiny_data_bin, tmp_path / name)
+        pack_checkpoint(checkpoint, tiny_data_bin, tmp_path / name)
     new, old = (ModelFolder.read(tmp_path / name) for name in ("new", "old"))
     assert new.table.architecture == old.table.architecture
     assert new.sums[WEIGHTS] == old.sums[WEIGHTS]

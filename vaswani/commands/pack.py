@@ -18,6 +18,8 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
+from vaswani.folders.model_folder import ModelFolder
+from vaswani.folders.run import Run
 from vaswani.model_folder.data_text import DataOptions
 
 
@@ -36,22 +38,50 @@ class Options(DataOptions):
 
 def run(options: Options) -> int:
     """Pack what the arguments name."""
-    from vaswani.model_folder.packing import collect_model, stored_as_halves, write_model
     from vaswani.training.checkpoints import find_checkpoint
 
     checkpoint, trained = find_checkpoint(options.model)
     if not options.out and not trained.exists:
         raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
-    out = Path(options.out) if options.out else trained.model
-    contents = collect_model(checkpoint, trained, options)
-    if options.half:
-        contents = stored_as_halves(contents, checkpoint)
+    out = Path(options.out) if options.out else None
+    folder = pack(trained, checkpoint, out, options, options.half)
+    print(f"next: vaswani translate {shlex.quote(str(folder.path))}", file=sys.stderr)
+    return 0
+
+
+def pack(
+    run: Run,
+    checkpoint: Path | None = None,
+    out: Path | None = None,
+    options: DataOptions | None = None,
+    half: bool = False,
+) -> ModelFolder:
+    """Pack a model into a folder that translates text, unless it is there already.
+
+    Args:
+        run: was trained by ``vaswani train``, or is the folder that ``checkpoint`` is in
+        checkpoint: the model (default: the run's with the lowest validation loss)
+        out: the folder (default: the run's model folder)
+        options: what the data does not say (default: nothing)
+        half: whether to store the parameters in float16
+
+    Raises:
+        UserError: something is missing or does not fit, or the model cannot be packed.
+        CheckpointError: the file is not a usable checkpoint.
+    """
+    from vaswani.model_folder.packing import collect_model, round_to_float16, write_model
+    from vaswani.training.checkpoints import best_of_run
+
+    checkpoint = checkpoint or best_of_run(run)
+    out = out or run.model
+    contents = collect_model(checkpoint, run, options or DataOptions())
+    if half:
+        contents = round_to_float16(contents, checkpoint)
     if write_model(out, contents):
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:
         print(f"{out}: {checkpoint} is already packed", file=sys.stderr)
-    print(f"next: vaswani translate {shlex.quote(str(out))}", file=sys.stderr)
-    return 0
+    return ModelFolder.read(out)
 
 
 def size(folder: Path) -> int:

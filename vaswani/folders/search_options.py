@@ -8,7 +8,6 @@ from numbers import Integral, Real
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.options import Checked, check_number, option
 from vaswani_transformer.search_options import LENGTH_PENALTIES, SearchOptions
 
@@ -175,7 +174,7 @@ def as_arguments(names: Sequence[str]) -> Any:
     return make_dataclass("SearchArguments", arguments, bases=(Checked,), frozen=True, kw_only=True)
 
 
-def cli_overrides(arguments: object) -> Table:
+def cli_overrides(arguments: object) -> dict[str, Any]:
     """The search options that were given on a command line, by name."""
     options = {}
     for item in fields(TranslationOptions):

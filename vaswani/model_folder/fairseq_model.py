@@ -7,6 +7,7 @@ models that fairseq's authors published have older parameter names, and their op
 import argparse
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.model_folder.convert import from_fairseq
 from vaswani.model_folder.packed_model import kept_options
 from vaswani_transformer.config import ACTIVATION_NAMES
@@ -55,7 +55,7 @@ NOT_LEARNED = re.compile(
 
 def model_from_fairseq(
     options: Mapping[str, object], state: Mapping[str, Tensor], where: str
-) -> tuple[Table, dict[str, Tensor]]:
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Options and parameters for our model that computes the same as one of fairseq's.
 
     Args:
@@ -87,7 +87,7 @@ def model_from_fairseq(
     return architecture, parameters
 
 
-def complete(options: Mapping[str, object], where: str) -> Table:
+def complete(options: Mapping[str, object], where: str) -> dict[str, Any]:
     """The options with their architecture's defaults; UserError if it is not a transformer."""
     name = options.get("_name") or options.get("arch")
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":

@@ -4,16 +4,17 @@
 """
 
 from pathlib import Path
+from typing import Any
 
 from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat import saving
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, writing
+from vaswani.common.files import writing
 from vaswani.configuration.plugin import load_plugin
 from vaswani.folders.model_folder import ModelFolder, is_model_folder, sibling
 from vaswani.folders.run import Run
-from vaswani.model_folder.packed_model import described
+from vaswani.model_folder.packed_model import configuration_and_task
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"
@@ -24,7 +25,7 @@ def is_model(path: Path) -> bool:
     return is_model_folder(path) and not Run(path).exists
 
 
-def model_as_config(folder: ModelFolder) -> Table:
+def model_as_config(folder: ModelFolder) -> dict[str, Any]:
     """The sections of an experiment that a model folder has, as in a run's configuration."""
     source, target = folder.langs
     origin = folder.table.origin
@@ -68,7 +69,7 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     """Write a checkpoint that fairseq can start training from."""
     load_plugin()
 
-    _, task = described(folder)
+    _, task = configuration_and_task(folder)
     sections = model_as_config(folder)
     state = {
         "cfg": {"model": sections["model"], "task": sections["task"]},

@@ -71,7 +71,9 @@ def task_for(
     return VaswaniTranslationTask(config, source, target)
 
 
-def described(folder: ModelFolder) -> tuple[VaswaniTransformerConfig, VaswaniTranslationTask]:
+def configuration_and_task(
+    folder: ModelFolder,
+) -> tuple[VaswaniTransformerConfig, VaswaniTranslationTask]:
     """The model's configuration and task as config.json describes them."""
     config = plugin_config(folder.config, folder.table.variant)
     source, target = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
@@ -85,7 +87,7 @@ def build_variant(folder: ModelFolder) -> nn.Module:
         UserError: the user-dir does not register it.
     """
     made_by = model_class(folder.table.variant)
-    config, task = described(folder)
+    config, task = configuration_and_task(folder)
     model = made_by.build_model(config, task)
     parameters = folder.parameters()
     with errors_for_users():

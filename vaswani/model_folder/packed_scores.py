@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vaswani.common.files import Table, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.folders.run import Run
 from vaswani.folders.search_options import differences, in_words
 
@@ -17,7 +17,9 @@ from vaswani.folders.search_options import differences, in_words
 SCORES = ("bleu", "bleu_tokenised", "chrf")
 
 
-def packed_scores(run: Run, checkpoint: Path, generation: Mapping[str, object]) -> Table:
+def packed_scores(
+    run: Run, checkpoint: Path, generation: Mapping[str, object]
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the scores of a checkpoint's translations that ``vaswani score`` left, by subset.
 
     Those of other weights, options, translations or references are left out, which is said on
@@ -28,7 +30,7 @@ def packed_scores(run: Run, checkpoint: Path, generation: Mapping[str, object]) 
         checkpoint: what is packed
         generation: how the packed model decodes
     """
-    scores: Table = {}
+    scores: dict[str, dict[str, dict[str, Any]]] = {}
     digest = sha256_of(checkpoint)
     for scored in run.scored():
         subset = scored.subset
@@ -78,10 +80,10 @@ def why_left_out(
     return ""
 
 
-def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> Table:
+def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The rows to keep of a report, each with what its score depends on."""
     files = report["files"]
-    rows: Table = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name in SCORES:
         score = report.get(name)
         if not isinstance(score, dict):

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.data.data_bin import read_index
 from vaswani.folders.data_bin import DataBin
 
@@ -13,7 +12,7 @@ from vaswani.folders.data_bin import DataBin
 QUANTILES = (50, 90, 99, 100)
 
 
-def text_lengths(data: Path, langs: tuple[str, str]) -> Table:
+def text_lengths(data: Path, langs: tuple[str, str]) -> dict[str, int]:
     """Return quantiles of the lengths of the source's training lines in subwords.
 
     Empty if the training text is not there.
