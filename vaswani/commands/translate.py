@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.options import argument, option
 from vaswani.decoding.engine import Progress
 from vaswani.decoding.sentences import (
@@ -115,7 +114,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def output_settings(options: Options, search: TranslationOptions) -> Table:
+def output_settings(options: Options, search: TranslationOptions) -> dict[str, object]:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size", "split_sentences")
     settings = {"options": asdict(search), **{name: getattr(options, name) for name in names}}

@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from vaswani.common.errors import UserError
 from vaswani_transformer.io.sums import sha256_of as sha256_of  # packed models are read without us
 
+T = TypeVar("T")
 PathLike = str | Path
 #: what a file of JSON or YAML holds: tables, lists, numbers, text
 Table = dict[str, Any]
@@ -94,6 +95,11 @@ def read_json(path: Path) -> Table:
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # nested too deep
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def read_record(path: Path, from_json: Callable[[Table], T]) -> T:
+    """What a JSON file says, as a type; ``from_json`` reads its table, empty if there is none."""
+    return from_json(read_json(path))
 
 
 def write_json(path: Path, table: Table) -> None:

@@ -11,20 +11,19 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import (
-    Table,
     atomic_write,
     locked,
     move,
     output_file,
-    read_json,
+    read_record,
     sha256_of,
     sync,
     writing,
@@ -146,6 +145,69 @@ class Tally:
             )
 
 
+@dataclass(frozen=True)
+class PartRecord:
+    """What ``.FILE.part.json`` says: how much of a text is translated, and how.
+
+    Attributes:
+        key: of the model and the options
+        lines: of the text that are translated
+        bytes: of ``.FILE.part`` that are complete
+        input: SHA-256 of these lines of the text
+        tally: of them
+    """
+
+    key: str | None
+    lines: int
+    bytes: int
+    input: str | None
+    tally: Tally
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> "PartRecord":
+        """Read what :meth:`to_json` returned; nothing is translated where there is no file."""
+        names = [item.name for item in fields(Tally) if item.name in table]
+        return cls(
+            key=table.get("key"),
+            lines=table.get("lines", 0),
+            bytes=table.get("bytes", 0),
+            input=table.get("input"),
+            tally=Tally(**{name: table[name] for name in names}),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as it is written."""
+        table = asdict(self)
+        counts = table.pop("tally")
+        return {**table, **counts}
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """What FILE.json says of FILE.
+
+    Attributes:
+        key: of the model and the options; None where there is no report
+        input: SHA-256 of the text
+        sha256: of FILE
+        replaces: SHA-256 of what FILE replaced, or was to replace when the command was stopped
+        is_complete: whether ``vaswani translate`` wrote it
+    """
+
+    key: str | None
+    input: str | None
+    sha256: str | None
+    replaces: str | None
+    is_complete: bool
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> "OutputReport":
+        """Read a report, of another command, too."""
+        names = ("key", "input", "sha256", "replaces")
+        is_complete = {"key", "input", "sha256", "not_translated"} <= set(table)
+        return cls(**{name: table.get(name) for name in names}, is_complete=is_complete)
+
+
 def key_of_output(folder: TextModel, options: object) -> str:
     """A hash of the model and the options; the text has a separate one."""
     return key_of([folder.sums_without_card, options])
@@ -165,8 +227,8 @@ class TranslatedFile:
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
         self.report_file = Path(f"{path}.json")
-        earlier = read_json(self.report_file)
-        hashes = (earlier.get("sha256"), earlier.get("replaces"))
+        earlier = read_record(self.report_file, OutputReport.from_json)
+        hashes = (earlier.sha256, earlier.replaces)
         self.path = output_file(
             path, inputs, lambda p: sha256_of(p) in hashes, "translation of 'vaswani translate'"
         )
@@ -180,11 +242,11 @@ class TranslatedFile:
     @staticmethod
     def is_report(path: Path) -> bool:
         """Whether a file is a report of this kind."""
-        return {"key", "input", "sha256", "not_translated"} <= set(read_json(path))
+        return read_record(path, OutputReport.from_json).is_complete
 
     def is_begun(self) -> bool:
         """Whether the same command would continue after some lines."""
-        return read_json(self.state_file).get("key") == self.key
+        return read_record(self.state_file, PartRecord.from_json).key == self.key
 
     @contextlib.contextmanager
     def open(self, windows: Windows) -> Iterator["TranslatedFile | None"]:
@@ -199,7 +261,7 @@ class TranslatedFile:
                 yield None
                 return
             self.windows = windows
-            self.resume(read_json(self.state_file))
+            self.resume(read_record(self.state_file, PartRecord.from_json))
             try:
                 yield self
             finally:
@@ -210,44 +272,42 @@ class TranslatedFile:
 
     def is_done(self, windows: Windows) -> bool:
         """Whether the file is done, for the same text; reads the text only if it may be."""
-        earlier = read_json(self.report_file)
-        if earlier.get("key") != self.key or not self.path.is_file() or not windows.paths:
+        earlier = read_record(self.report_file, OutputReport.from_json)
+        if earlier.key != self.key or not self.path.is_file() or not windows.paths:
             return False
-        if earlier.get("sha256") != sha256_of(self.path):
+        if earlier.sha256 != sha256_of(self.path):
             return False
         again = Windows(windows.paths, windows.size)
         for _ in again:
             pass
-        return bool(earlier.get("input") == again.digest.hexdigest())
+        return earlier.input == again.digest.hexdigest()
 
-    def resume(self, state: Table) -> None:
+    def resume(self, done: PartRecord) -> None:
         """Continue after the windows that are complete."""
-        done = state.get("bytes", 0)
-        if not done or not self.part.is_file() or self.part.stat().st_size < done:
+        if not done.bytes or not self.part.is_file() or self.part.stat().st_size < done.bytes:
             self.stream = open(self.part, "wb")  # noqa: SIM115  (closed by the caller)
             return
-        self.skip(state)
+        self.skip(done)
         self.stream = open(self.part, "r+b")  # noqa: SIM115
-        self.stream.truncate(done)
-        self.stream.seek(done)
-        self.tally = Tally(**{item.name: state[item.name] for item in fields(Tally)})
-        print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
+        self.stream.truncate(done.bytes)
+        self.stream.seek(done.bytes)
+        self.tally = done.tally
+        print(f"{self.path}: continuing after line {done.lines:,}", file=sys.stderr)
 
-    def skip(self, state: Table) -> None:
+    def skip(self, done: PartRecord) -> None:
         """Skip the lines that are already translated; UserError if this is not how they were."""
         remedy = f"remove it and {self.state_file} to start over"
-        if state.get("key") != self.key:
+        if done.key != self.key:
             raise UserError(
-                f"{self.part} holds {state['lines']:,} lines translated by another model or with "
+                f"{self.part} holds {done.lines:,} lines translated by another model or with "
                 f"other options: repeat that command to continue it, or {remedy}"
             )
         windows = self.windows
-        while windows.lines < state["lines"] and next(windows.rest, None):
+        while windows.lines < done.lines and next(windows.rest, None):
             pass
-        if windows.lines != state["lines"] or windows.digest.hexdigest() != state["input"]:
+        if windows.lines != done.lines or windows.digest.hexdigest() != done.input:
             raise UserError(
-                f"{self.part} holds {state['lines']:,} lines of a translation of another text: "
-                f"{remedy}"
+                f"{self.part} holds {done.lines:,} lines of a translation of another text: {remedy}"
             )
 
     def add(self, rows: list[str]) -> None:
@@ -257,17 +317,12 @@ class TranslatedFile:
         self.stream.write(data)
         self.stream.flush()
         sync(self.part)
-        state = {
-            "key": self.key,
-            "lines": self.windows.lines,
-            "bytes": self.stream.tell(),
-            "input": self.windows.digest.hexdigest(),
-            **asdict(self.tally),
-        }
+        digest = self.windows.digest.hexdigest()
+        done = PartRecord(self.key, self.windows.lines, self.stream.tell(), digest, self.tally)
         with atomic_write(self.state_file) as stream:
-            json.dump(state, stream)
+            json.dump(done.to_json(), stream)
 
-    def finish(self, report: Table) -> None:
+    def finish(self, report: Mapping[str, object]) -> None:
         """Put the file and its report in place."""
         assert self.stream is not None
         self.stream.close()
