@@ -16,6 +16,7 @@ import pytest
 from tests import own_text
 from vaswani.common.errors import UserError
 from vaswani.common.files import output_file, write_json, writing
+from vaswani.common.outputs import FileOutputs, FolderOutputs
 from vaswani.decoding.translations import translation_outputs
 from vaswani.folders.model_folder import PACKED, write_folder
 from vaswani.folders.prepared_text import PreparedText
@@ -118,7 +119,24 @@ def model_folder(place: Path, text: str) -> None:
     write_folder(place / "model", fill)
 
 
-KINDS = [stage_folder, translations, model_folder]
+def page(place: Path, text: str) -> None:
+    """Of ``attention``, and of ``reproduce table1``."""
+    with FolderOutputs(place / "page", "page.json", "vaswani attention").write() as draft:
+        (draft.path / "page.html").write_text(text)
+        draft.record["source"] = text
+
+
+def average(place: Path, text: str) -> None:
+    """Of ``average``: one file, which is only replaced by its like."""
+
+    def check(path: Path) -> None:
+        assert not path.exists() or path.read_text() in ("old", "newer")
+
+    with FileOutputs(place / "average.pt", check).write() as draft:
+        draft.path.write_text(text)
+
+
+KINDS = [stage_folder, translations, model_folder, page, average]
 FULL = OSError(errno.ENOSPC, "No space left on device")
 CASES = [(kind, Killed(), first) for kind in KINDS for first in (False, True)]
 CASES += [(kind, error, False) for kind in KINDS for error in (KeyboardInterrupt(), FULL)]
@@ -144,6 +162,21 @@ def test_a_stop_at_any_operation_loses_nothing(kind, error, first, tmp_path):
         kind(place, "newer")
         assert contents(place) == contents(new), step
     assert step > 10
+
+
+def test_what_is_made_under_a_key_is_not_made_again_unless_it_changed(tmp_path):
+    outputs = PreparedText(tmp_path).outputs("tok")
+    made = []
+    for key, change in (("a", None), ("a", None), ("b", None), ("b", "mine"), ("b", None)):
+        if change:
+            (tmp_path / "tok").write_text(change)
+        with outputs.write(key) as draft:
+            if not draft.is_made:
+                made.append(key)
+                (draft.path / "tok").write_text(key)
+    assert made == ["a", "b", "b"]
+    assert (tmp_path / "tok").read_text() == "b"
+    assert (tmp_path / "tok.kept-1").read_text() == "mine"
 
 
 def test_the_current_folder_is_refused_as_an_output(tmp_path, monkeypatch):
