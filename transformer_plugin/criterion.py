@@ -8,6 +8,7 @@ fairseq gets is in nats, summed over tokens; in the logs it is in bits per token
 """
 
 import math
+import weakref
 from typing import Any
 
 import torch
@@ -88,6 +89,20 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         check_label_smoothing(label_smoothing)
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
+        #: the model (no submodule of a criterion) and the mode that ``from_features`` is for
+        self.decided_for: tuple[weakref.ref[torch.nn.Module], bool] | None = None
+        self.from_features = False
+
+    def uses_features(self, model: torch.nn.Module) -> bool:
+        """Whether the loss is computed from features, as decided when a model's mode last changed.
+
+        An epoch begins with the change to training, and its validation with the change back.
+        """
+        now = (weakref.ref(model), model.training)
+        if self.decided_for != now:
+            self.from_features = computes_losses(model)
+            self.decided_for = now
+        return self.from_features
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any]
@@ -95,7 +110,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         """The summed loss of a batch, the number to divide its gradient by, and what to log."""
         # in training the accuracy would cost an argmax over the vocabulary
         count_correct = not model.training
-        if computes_losses(model):
+        if self.uses_features(model):
             sums = self.loss_inside(model, sample, count_correct)
         else:
             sums = self.loss_of_log_probs(model, sample, count_correct)

@@ -12,7 +12,7 @@ from torch import nn
 import transformer_plugin  # noqa: F401  (registers the criterion)
 from tests.models import sample, small_model, task
 from tests.parity.test_fairseq_transformer import reference
-from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, computes_losses
 from transformer_plugin.model import VaswaniTransformerModel
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
@@ -64,6 +64,23 @@ def test_features_never_leave_the_model_as_logits(monkeypatch: Any) -> None:
     for training in (True, False):
         loss, _, _ = criterion(OURS)(model.train(training), sample())
         assert float(loss.detach()) > 0
+
+
+def test_the_way_of_the_loss_is_decided_once_for_all_batches_of_an_epoch(monkeypatch: Any) -> None:
+    """Anew for another model, and where training gives way to validation."""
+    models = []
+
+    def decide(model: Any) -> bool:
+        models.append(model)
+        return computes_losses(model)
+
+    monkeypatch.setattr("transformer_plugin.criterion.computes_losses", decide)
+    own, other, ours = small_model(), small_model(), criterion(OURS)
+    for training in (True, True, False, False, True):
+        ours(own.train(training), sample())
+    ours(other, sample())
+    assert models == [own, own, own, other]
+    assert not list(ours.children()), "the model would be saved with the criterion"
 
 
 class Adapted(nn.Linear):
