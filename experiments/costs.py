@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani.configuration.fairseq_config import fairseq_form
-from vaswani.data.data_bin import with_data_options
+from vaswani.data.data_bin import data_options
 
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""
@@ -95,7 +95,7 @@ def passes_of(config: DictConfig) -> Passes:
     Args:
         config: of the training, complete; its data are prepared
     """
-    form = fairseq_form(with_data_options(config)[0])
+    form = fairseq_form(config, data_options(config)[0])
     task = tasks.setup_task(form.task)
     task.load_dataset("train")
     iterator = task.get_batch_iterator(

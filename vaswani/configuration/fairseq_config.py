@@ -6,9 +6,9 @@ known one is suggested, where hydra prints a stack trace or, for some models, no
 checked by OmegaConf, and what a component is given by the component; here only values at which
 fairseq fails hours later, never ends, or trains something else than was meant.
 
-A configuration that was read is read-only. What a command adds to it, such as the languages of the
-data or the place of a process, is given to ``complete``, which returns a new one; fairseq, which
-writes into its configuration, gets a copy (``fairseq_form``).
+A configuration that was read is read-only. What a training adds to it, such as the languages of the
+data, is given to ``complete``, once, which returns the one that the run records; fairseq, which
+writes into its configuration, gets a copy (``fairseq_form``), with the place of a process in it.
 """
 
 import argparse
@@ -72,19 +72,14 @@ def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> Dic
     sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((sections.get("common") or {}).get("user_dir"))
     check_names(sections, where)
-    config = with_metric_of_fairseq(with_defaults(sections))
+    table = table_with_defaults(sections)
+    # logs and train.jsonl name it with the validation set: ``valid_bleu`` is ``bleu`` to fairseq
+    subset = table["dataset"]["valid_subset"].split(",")[0]
+    metric = table["checkpoint"]["best_checkpoint_metric"]
+    table["checkpoint"]["best_checkpoint_metric"] = metric.removeprefix(f"{subset}_")
+    config = read_only(table)
     check_values(config)
     return config
-
-
-def with_metric_of_fairseq(config: DictConfig) -> DictConfig:
-    """The configuration with the metric of the best checkpoint by fairseq's name.
-
-    Logs and train.jsonl name it with the validation set: ``valid_bleu`` is ``bleu`` to fairseq.
-    """
-    subset = config.dataset.valid_subset.split(",")[0]
-    metric = config.checkpoint.best_checkpoint_metric.removeprefix(f"{subset}_")
-    return complete(config, {"checkpoint": {"best_checkpoint_metric": metric}})
 
 
 def parse_overrides(overrides: Sequence[str]) -> DictConfig:
@@ -101,6 +96,11 @@ def parse_overrides(overrides: Sequence[str]) -> DictConfig:
 
 def with_defaults(sections: Sections) -> DictConfig:
     """The configuration with these sections: fairseq's defaults, its components', resolved."""
+    return read_only(table_with_defaults(sections))
+
+
+def table_with_defaults(sections: Sections) -> Sections:
+    """As ``with_defaults``, as a table that may be changed."""
     load_plugin()
 
     config = OmegaConf.merge(fairseqs_defaults(), sections)
@@ -112,7 +112,7 @@ def with_defaults(sections: Sections) -> DictConfig:
         config.model = vars(options)
     table = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     table["common"]["user_dir"] = user_dir
-    return read_only(table)
+    return table
 
 
 @functools.cache
@@ -129,27 +129,34 @@ def read_only(table: Sections) -> DictConfig:
     return config
 
 
-def complete(config: DictConfig, additions: Mapping[str, Mapping[str, object]]) -> DictConfig:
-    """A new configuration with what a command adds; nobody can change it.
+def complete(config: DictConfig, additions: Sections) -> DictConfig:
+    """A new configuration with what a training adds to its experiment; nobody can change it.
+
+    It is what the run records.
 
     Args:
         config: complete, or lacking only what is added; it stays as it is
         additions: values by section and key
     """
+    return read_only(table_of(config, additions))
+
+
+def table_of(config: DictConfig, additions: Sections) -> Sections:
+    """A configuration's table with more values."""
     table = OmegaConf.to_container(config)
     for section, values in additions.items():
         table[section].update(values)
-    return read_only(table)
+    return table
 
 
-def writable(config: DictConfig) -> DictConfig:
-    """A copy that may be changed, for fairseq, which does.
+def writable(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
+    """A copy that may be changed, for fairseq, which does; with what is added for it alone.
 
-    No key can be added: else official fairseq's omegaconf returns None for getattr(section, key,
-    default), also where the key is missing.
+    No key can be added to the copy: else official fairseq's omegaconf returns None for
+    getattr(section, key, default), also where the key is missing.
     """
     with omegaconf_no_object_check():  # deepcopy takes more than twice the time
-        writable_copy = OmegaConf.create(OmegaConf.to_container(config))
+        writable_copy = OmegaConf.create(table_of(config, additions))
     OmegaConf.set_struct(writable_copy, True)
     return writable_copy
 
@@ -160,16 +167,18 @@ def is_legacy(model: DictConfig | None) -> bool:
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
 
 
-def fairseq_form(config: DictConfig) -> DictConfig:
+def fairseq_form(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
     """A copy in the form that fairseq takes, and may change: a Namespace for an old model.
+
+    With what is added to the configuration for fairseq alone.
 
     fairseq's command line does the same; some old models (``fconv``) also read options of the task
     there. With a DictConfig, official fairseq's omegaconf returns None for what is missing, never
     the default, and the model gets other sizes.
     """
-    form = writable(config)
+    form = writable(config, additions)
     if is_legacy(config.model):
-        task, model = map(OmegaConf.to_container, (config.task, config.model))
+        task, model = map(OmegaConf.to_container, (form.task, form.model))
         options = argparse.Namespace(**{**task, **model})
         with omegaconf_no_object_check():
             form.model = options

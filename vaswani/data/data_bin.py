@@ -17,7 +17,7 @@ from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.common.find import CONFIGS, first_data_bin
-from vaswani.configuration.fairseq_config import complete
+from vaswani.common.yaml_tables import Sections
 from vaswani.folders.data_bin import DataBin
 from vaswani.folders.run import Fingerprint
 from vaswani_transformer.transformer import source_has_own_matrix
@@ -44,35 +44,43 @@ class ParallelText(NamedTuple):
         return self.source, self.target
 
     @property
-    def options(self) -> dict[str, dict[str, str]]:
+    def options(self) -> Sections:
         """What a configuration says of it."""
         return {"task": {"source_lang": self.source, "target_lang": self.target}}
 
 
-def with_data_options(config: DictConfig) -> tuple[DictConfig, list[str]]:
-    """The configuration with what its file need not say of its data, which are checked.
+def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections, list[str]]:
+    """What a configuration need not say of its data, which are checked.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
 
+    Args:
+        config: of a training
+        data: a data-bin that is used instead of the configuration's
+
     Returns:
-        The configuration; what is left out of training and of validation, as sentences to show.
+        The options, by section and key; what is left out of training and of validation, as
+        sentences to show.
 
     Raises:
         UserError: something is missing, empty, damaged or does not fit the model.
     """
-    text = data_bin_of(config.task)
-    config = complete(config, text.options)
+    languages = {key: config.task.get(key) for key in ("source_lang", "target_lang")}
+    text = data_bin_of({"data": data or config.task.get("data"), **languages})
     check_dictionaries(config, text)
+    options = text.options
+    if data:
+        options["task"]["data"] = str(data)
     remarks = left_out(config, text, config.dataset.train_subset, "training")
     if config.dataset.disable_validation:
-        return config, remarks
+        return options, remarks
     of_validation: list[str] = []
     for split in config.dataset.valid_subset.split(","):
         of_validation += left_out(config, text, split, "validation")
     if of_validation:
-        config = complete(config, {"dataset": {"skip_invalid_size_inputs_valid_test": True}})
-    return config, remarks + of_validation
+        options["dataset"] = {"skip_invalid_size_inputs_valid_test": True}
+    return options, remarks + of_validation
 
 
 def prepare_command(folder: Path) -> str:

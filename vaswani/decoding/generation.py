@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_plugin.compat.scope import is_plugin_model
@@ -20,7 +21,7 @@ from vaswani.common.find import first_data_bin
 from vaswani.common.outputs import key_of
 from vaswani.common.progress import bar
 from vaswani.common.yaml_tables import Sections
-from vaswani.configuration.fairseq_config import complete, with_defaults
+from vaswani.configuration.fairseq_config import with_defaults
 from vaswani.configuration.plugin import saved_config
 from vaswani.data import text
 from vaswani.data.bpe import undo
@@ -202,36 +203,34 @@ def generation_config(
     if request.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {request.precision} is for this plugin's models")
     search = search_of(request, trained)
+    task = decoding_task(request, trained["task"])
+    kind, _ = text_of_run(task).subword_model()
+    cpu = bool(trained["common"].get("cpu"))
+    batch = GPU_BATCH if torch.cuda.is_available() and not cpu else CPU_BATCH
     config = with_defaults(
         {
-            "task": decoding_task(request, trained["task"]),
+            "task": {**task, **data_of_run(task).options["task"]},
             "generation": {name: getattr(search, name) for name in BEAM_OPTIONS},
             "model": {},
             "common_eval": {
                 "path": str(checkpoint),
                 "model_overrides": repr({"precision": request.precision}),  # not as trained
+                "post_process": SUBWORD_MODELS[kind].remove,
             },
             "dataset": {
                 "gen_subset": request.subset,
-                "max_tokens": search.max_tokens,
+                "max_tokens": search.max_tokens or batch,
                 "num_workers": 0,
                 "skip_invalid_size_inputs_valid_test": True,
             },
             "common": {
                 "log_format": "none",
-                "cpu": bool(trained["common"].get("cpu")),
+                "cpu": cpu,
                 "user_dir": request.user_dir or trained["common"].get("user_dir"),
             },
         },
     )
-    kind, _ = text_of_run(config.task).subword_model()
-    batch = CPU_BATCH if on_cpu(config) else GPU_BATCH
-    additions: Sections = {
-        "common_eval": {"post_process": SUBWORD_MODELS[kind].remove},
-        "dataset": {"max_tokens": search.max_tokens or batch},
-        **data_of_run(config.task).options,
-    }
-    return complete(config, additions), search
+    return config, search
 
 
 def decoding_task(request: Request, trained: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from transformer_plugin.batch_size import TOLERANCE, measure
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
-from vaswani.configuration.fairseq_config import complete, fairseq_form
+from vaswani.configuration.fairseq_config import fairseq_form
 from vaswani.data import data_bin
 from vaswani.planning import arithmetic
 from vaswani_transformer.fast.processor import choices_for
@@ -60,10 +60,9 @@ def training_text(config: DictConfig) -> TrainingText:
     if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
     text = data_bin.data_bin_of(config.task)
-    config = complete(config, text.options)
     data_bin.check_dictionaries(config, text)
     data_bin.sentence_lengths(text, config.dataset.train_subset)
-    task = tasks.setup_task(fairseq_form(config).task)
+    task = tasks.setup_task(fairseq_form(config, text.options).task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)
     lengths = (float(dataset.src_sizes.mean()), float(dataset.tgt_sizes.mean()))
@@ -144,7 +143,12 @@ def most_tokens(
 
 
 def choose_batch(
-    config: DictConfig, text: TrainingText, gpus: int, most: int, keep: bool = False
+    config: DictConfig,
+    text: TrainingText,
+    gpus: int,
+    most: int,
+    keep: bool = False,
+    target_tokens: int | None = None,
 ) -> Batch:
     """Options that give the experiment's batch on this hardware, and the result.
 
@@ -158,6 +162,7 @@ def choose_batch(
         most: padded tokens that a batch may have
         keep: leave the experiment's own batch if it fits, and sees as many target tokens as
             training wants; so 'vaswani plan' leaves what 'vaswani new' wrote
+        target_tokens: that an update should have (default: the experiment's ``task.batch_tokens``)
 
     Raises:
         UserError: there are too many GPUs to share the batch.
@@ -165,7 +170,7 @@ def choose_batch(
     own = int(config.dataset.max_tokens)
     freq = int(config.optimization.update_freq[0])
     padded = float(own * freq)  # on one GPU
-    batch_tokens = getattr(config.task, "batch_tokens", 0)
+    batch_tokens = target_tokens or getattr(config.task, "batch_tokens", 0)
     if batch_tokens and text.folder is not None:
         if keep and own <= most:
             batch = measure_batch(config, text, gpus, own, freq)

@@ -18,7 +18,6 @@ from transformer_plugin.checkpoints import checkpoint_metadata
 from transformer_plugin.compat.dictionaries import other_dictionaries
 from vaswani.common.errors import UserError
 from vaswani.common.yaml_tables import Sections
-from vaswani.configuration.fairseq_config import complete
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.run import Run
 from vaswani.model_folder.data_text import DataOptions
@@ -135,9 +134,9 @@ def batch_for(
         trained.config["task"].get("batch_tokens") or max_tokens * freq * batching.REAL_SHARE
     )
     batch_tokens = first_experiment.batch_tokens(conditions, text, int(target_tokens))
-    config = complete(config, {"task": {"batch_tokens": batch_tokens}})
     most = max(max_tokens, first_experiment.CPU_MAX_TOKENS)
-    batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
+    gpus = max(1, conditions.gpus)
+    batch = batching.choose_batch(config, text, gpus, most, target_tokens=batch_tokens)
     return batch, batch_tokens
 
 

@@ -24,7 +24,7 @@ from vaswani.common.files import sha256_of
 from vaswani.common.find import subset_option
 from vaswani.common.templates import render
 from vaswani.common.yaml_tables import parse_yaml
-from vaswani.configuration.fairseq_config import complete, config_of
+from vaswani.configuration.fairseq_config import config_of
 from vaswani.configuration.plugin import load_plugin
 from vaswani.data import data_bin
 from vaswani.data.text import read_lines
@@ -152,7 +152,6 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
     text = batching.training_text(config)
     target_tokens = batch_tokens(conditions, text, conditions.settings.batch_tokens)
-    config = complete(config, {"task": {"batch_tokens": target_tokens}})
     most = CPU_MAX_TOKENS
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
@@ -160,7 +159,8 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
         memory = batching.gpu_memory(conditions.gpus)
         use = batching.memory_use(config, conditions.gpus)
         most = batching.most_tokens(sizes, parameters, memory, use)
-    batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
+    gpus = max(1, conditions.gpus)
+    batch = batching.choose_batch(config, text, gpus, most, target_tokens=target_tokens)
     experiment = new_model(conditions, batch, target_tokens)
     configured(experiment)
     return experiment, facts(conditions, batch)

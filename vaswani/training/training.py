@@ -27,7 +27,7 @@ from vaswani.configuration.fairseq_config import (
     writable,
 )
 from vaswani.configuration.plugin import fairseq_logs, load_user_dir
-from vaswani.data.data_bin import fingerprint, with_data_options
+from vaswani.data.data_bin import data_options, fingerprint
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.run import LAST, Fingerprint, Run
 from vaswani.folders.search_options import check_search
@@ -76,9 +76,6 @@ def train(
     path = find_config(str(config))
     name, changes = run_record.split_run(overrides)
     configuration = read_configuration(path, changes)
-    if text:
-        data_bin = str(text.data_bin.folder)
-        configuration = complete(configuration, {"task": {"data": data_bin}})
     check_search(configuration)
     launch.check_machine(configuration)
     for key in ("finetune_from_model", "continue_once"):
@@ -86,8 +83,9 @@ def train(
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
     run = run_record.run_of(configuration, name, path)
-    configuration, remarks = with_data_options(configuration)
-    configuration = complete(configuration, {"checkpoint": {"save_dir": str(run.checkpoints)}})
+    additions, remarks = data_options(configuration, text.data_bin.folder if text else None)
+    additions["checkpoint"] = {"save_dir": str(run.checkpoints)}
+    configuration = complete(configuration, additions)
     data = fingerprint(configuration)
     keep_freed_memory()
     place = launch.find_launch(configuration, os.environ, launch.gpus_to_use(configuration))
@@ -182,13 +180,13 @@ def start_rank(
         "common": {"log_format": "json"},
         "distributed_training": place.section,
     }
-    config = complete(config, additions)
+    process_config = writable(config, additions)
     if place.world_size == 1:
-        train_process(config, data, run, decision)
+        train_process(process_config, data, run, decision)
         return
     try:
         distributed_utils.call_main(
-            writable(config), train_process, data=data, run=run, decision=decision
+            process_config, train_process, data=data, run=run, decision=decision
         )
     except ProcessException as failure:
         raise launch.error_of_process(failure) from None
@@ -220,7 +218,7 @@ def train_process(
     start.update(dict.fromkeys(decision.done, False))
     if config.checkpoint.restore_file != decision.restore_file:
         start.update(dict.fromkeys(run_record.RESETS, False))  # the run's own is taken whole
-    config = complete(config, {"checkpoint": start})
+    config = writable(config, {"checkpoint": start})
     if rank:
         run.folder.mkdir(parents=True, exist_ok=True)
         with signals.StopRequest() as request:
