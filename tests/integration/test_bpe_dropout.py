@@ -10,6 +10,7 @@ from tests.files import write
 from tests.own_text import HERE, LANGS, contents, here, sentence_of
 from vaswani import cli
 from vaswani.data import bpe
+from vaswani.folders.prepared_text import PreparedText
 from vaswani.planning.first_experiment import settings_of_text
 from vaswani.planning.published_settings import BPE_DROPOUT, settings_for
 
@@ -80,7 +81,8 @@ def test_text_like_it_is_split_without_dropout(own: Path) -> None:
 def test_a_new_experiment_counts_the_text_once(tmp_path: Path) -> None:
     """Settings are those of the text, and each epoch is as many of its epochs as it has copies."""
     write(tmp_path / "recipe.yaml", "{source_lang: en, target_lang: de, copies: 4}")
-    once, settings = settings_for(30_000), settings_of_text(tmp_path / "data-bin", 120_000)
+    recipe = PreparedText(tmp_path).recipe()
+    once, settings = settings_for(30_000), settings_of_text(recipe, 120_000)
     assert settings.source == once.source != settings_for(120_000).source
     assert settings.epochs == -(-once.epochs // 4)
 
