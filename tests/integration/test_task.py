@@ -99,12 +99,14 @@ def test_training_sees_the_batch_of_its_plan(experiment, capsys):
     assert cli.main(["plan", str(experiment), *change, "--gpus", "1"]) == 0
     assert "measured on" in capsys.readouterr().out
     plan = training_plan(str(experiment), change, Hardware(gpus=1))
-    assert plan["left_out"] == 0 and plan["vocabulary"] == 16
-    assert abs(plan["target_tokens"] - 700) <= 70
-    assert stock.vaswani(*shlex.split(plan["command"])[1:]) == 0
+    assert plan.batch.left_out == 0 and plan.vocabulary == 16
+    assert abs(plan.batch.target_tokens - 700) <= 70
+    assert stock.vaswani(*shlex.split(plan.command)[1:]) == 0
     assert "warning" not in capsys.readouterr().err
     log = Path("runs/one/train.log").read_text(encoding="utf-8")
-    message = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
-    assert f"{message} tokens on average; updates per epoch: {plan['updates_an_epoch']}" in log
+    message = (
+        f"sees {plan.batch.source_tokens:,.0f} source and {plan.batch.target_tokens:,.0f} target"
+    )
+    assert f"{message} tokens on average; updates per epoch: {plan.batch.updates_an_epoch}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
-    assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
+    assert plan.disk.checkpoint_bytes <= written <= plan.disk.checkpoint_bytes + 300_000

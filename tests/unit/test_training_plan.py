@@ -194,7 +194,7 @@ def test_checkpoints_that_are_kept_take_disk_space(changes, files):
     usual |= {"no_epoch_checkpoints": True, "keep_last_epochs": -1}
     batch = Batch(4096, 1, 4000.0, 4000.0, updates_an_epoch=100)
     found = disk(OmegaConf.create({**usual, **changes}), 10, 900, batch)
-    assert (found["checkpoints"], found["disk_bytes"]) == (files + 2, (files + 3) * 120 + 40)
+    assert (found.checkpoints, found.needed_bytes) == (files + 2, (files + 3) * 120 + 40)
 
 
 @pytest.mark.parametrize(

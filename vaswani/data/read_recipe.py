@@ -1,12 +1,12 @@
 """Where a data recipe comes from, ``configs/data/NAME.yaml`` or arguments, and its checks."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from vaswani.common.errors import UserError, nearest
-from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import Checked, check_number, option
 from vaswani.common.yaml_tables import read_yaml
@@ -90,7 +90,7 @@ class RecipeOptions(Checked):
     )
     limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs", least=1)
 
-    def keys(self) -> Table:
+    def keys(self) -> dict[str, object]:
         """The keys that are given; not ``like``, which names text whose recipe is read."""
         table = {item.name: getattr(self, item.name) for item in fields(RecipeOptions)}
         del table["like"]
@@ -101,7 +101,7 @@ class RecipeOptions(Checked):
         }
 
 
-def recipe_from(table: Table, where: str) -> Recipe:
+def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
 
     Raises:
@@ -161,7 +161,7 @@ def recipe_from(table: Table, where: str) -> Recipe:
     return Recipe(**values)
 
 
-def check_dropout(table: Table, where: str) -> None:
+def check_dropout(table: Mapping[str, Any], where: str) -> None:
     """Raises UserError for BPE-dropout that cannot be, or copies that would all be equal."""
     dropout = table.get("bpe_dropout")
     if dropout is None:

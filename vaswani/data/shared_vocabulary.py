@@ -4,11 +4,12 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.data.pieces import check_dictionary, symbols
 from vaswani.data.read_recipe import recipe_from
 from vaswani.data.tokenisation import is_lowercase
@@ -33,7 +34,7 @@ class SharedVocabulary:
     #: codes (or SentencePiece's model), and the one dictionary of both languages
     files: tuple[Path, Path]
 
-    def recipe_for(self, own: Table, name: str) -> Recipe:
+    def recipe_for(self, own: Mapping[str, object], name: str) -> Recipe:
         """The recipe applied to other text, with changes from the arguments ``own``.
 
         Raises:

@@ -16,6 +16,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.find import find_config
 from vaswani.common.yaml_tables import Sections, read_yaml
 from vaswani.configuration.fairseq_config import parse_overrides
+from vaswani.folders.data_bin import SPLITS
+from vaswani.folders.prepared_text import SUBWORDS, PreparedText
 from vaswani.folders.search_options import GPU_BATCH
 from vaswani.paper.options import Options
 from vaswani.paper.reproduction import AVERAGED, PARSER, Reproduction, find_reproduction
@@ -61,15 +63,16 @@ def run(options: Options) -> int:
 def preprocess(target: Reproduction) -> str:
     """The command that binarises subwords; what makes these is named before it."""
     task = target.config.task
-    data = target.data_bin.parent
+    text = PreparedText.around(target.data_bin)
+    folder = quote(text.folder)
     pair = f"{task.source_lang}-{task.target_lang}"
     recipe = target.experiment.rpartition("_")[0]
     prefixes = []
-    for split in ("train", "valid", "test"):
-        prefixes.append(f"--{split}pref {quote(data / 'bpe' / split)}")
+    for split in SPLITS:
+        prefixes.append(f"--{split}pref {quote(text.stage(SUBWORDS) / split)}")
     return command(
         f"# subwords: PAIR={pair} scripts/wmt14/prepare.sh, which ends with this command; or\n"
-        f"# vaswani prepare {recipe} --out {quote(data)}, which needs no fairseq-preprocess\n"
+        f"# vaswani prepare {recipe} --out {folder}, which needs no fairseq-preprocess\n"
         "fairseq-preprocess",
         f"--source-lang {task.source_lang} --target-lang {task.target_lang} --joined-dictionary",
         " ".join(prefixes),
@@ -149,17 +152,18 @@ def generate(target: Reproduction) -> str:
 
 def score(target: Reproduction) -> str:
     """sacreBLEU of text, then tokenised and compound-split BLEU of tokens."""
-    data = target.data_bin.parent
-    file = f"{target.subset}.{target.config.task.target_lang}"
+    prepared = PreparedText.around(target.data_bin)
+    language = target.config.task.target_lang
     translations = target.run.translations(target.subset)
     hypotheses, hypothesis_tokens = map(quote, (translations.text, translations.tokens))
     metrics = "--metrics bleu chrf --width 2 --format text"
     tokens = "--tokenize none --smooth-method none --force --width 2 --format text"
     compounds = r"LC_ALL=C sed 's/\(\S\)-\(\S\)/\1 ##AT##-##AT## \2/g'"
-    references = quote(data / "tok" / file)
+    references = quote(prepared.tokens(target.subset, language))
+    sentences = quote(prepared.sentences(target.subset, language))
     return "\n".join(
         [
-            f"sacrebleu {quote(data / 'text' / file)} --input {hypotheses} {metrics}",
+            f"sacrebleu {sentences} --input {hypotheses} {metrics}",
             f"sacrebleu {references} --input {hypothesis_tokens} {tokens}",
             command(
                 f"sacrebleu <({compounds} {references})",

@@ -264,7 +264,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
         plan = training_plan(target.experiment, target.changes, hardware)
         lines = table(plan).splitlines()[:-2]  # its command is the next
         print("\n".join(["", *lines]))
-        tokens, accumulated = plan["max_tokens"], plan["update_freq"]
+        tokens, accumulated = plan.batch.max_tokens, plan.batch.update_freq
     return [f"dataset.max_tokens={tokens}", f"optimization.update_freq=[{accumulated}]"]
 
 

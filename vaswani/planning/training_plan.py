@@ -7,11 +7,11 @@ divided among the GPUs by what fits into their memory.
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import Table
 from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
 from vaswani.configuration.fairseq_config import read_configuration
@@ -23,8 +23,47 @@ from vaswani.training.run_record import split_run
 GB = 1e9
 
 
-def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> Table:
-    """The plan as a table of plain values: bytes, seconds, tokens, operations.
+@dataclass(frozen=True)
+class Disk:
+    """What a training takes of the disk."""
+
+    checkpoint_bytes: int
+    #: the most that there are at a time
+    checkpoints: int
+    #: of all checkpoints, one that is being written, and an average
+    needed_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training takes."""
+
+    experiment: str
+    #: 0: the CPU
+    gpus: int
+    #: of each GPU
+    memory_gb: float | None
+    #: the data-bin; None: there is none yet
+    data: Path | None
+    vocabulary: int
+    parameters: int
+    batch: batching.Batch
+    updates: int
+    precision: str
+    #: on each GPU
+    memory_bytes: float
+    #: of the training
+    flops: float
+    #: target tokens, if the speed is known
+    tokens_per_second: float | None
+    disk: Disk
+    #: that trains so
+    command: str
+
+
+def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> Plan:
+    """What a training takes on given hardware.
 
     Args:
         experiment: its name, or its YAML file
@@ -50,37 +89,36 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
         most = batching.most_tokens(sizes, parameters, memory, use)
     batch = batching.choose_batch(config, text, max(1, gpus), most, keep=True)
     updates = config.optimization.max_update
-    plan = {
-        "experiment": path.stem,
-        "gpus": gpus,
-        "memory_gb": memory,
-        "data": None if text.folder is None else str(text.folder),
-        "vocabulary": sizes.vocabulary,
-        "parameters": parameters,
-        **vars(batch),
-        "updates": updates,
-        "precision": "fp32" if use.product_bytes == 4 else "16 bits",
-        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
-        "flops": arithmetic.training_flops(
-            sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
-        ),
-        "tokens_per_second": hardware.tokens_per_second,
-        **disk(config.checkpoint, parameters, updates, batch),
-    }
     changes = [
         f"dataset.max_tokens={batch.max_tokens}",
         f"optimization.update_freq=[{batch.update_freq}]",
     ]
-    words = [*overrides, *changes]
     first = "" if text.folder else f"{shlex.join(['vaswani', 'prepare', experiment])} && "
-    plan["command"] = first + shlex.join(["vaswani", "train", experiment, *last_of_each(words)])
-    return plan
+    words = ["vaswani", "train", experiment, *last_of_each([*overrides, *changes])]
+    return Plan(
+        experiment=path.stem,
+        gpus=gpus,
+        memory_gb=memory,
+        data=text.folder,
+        vocabulary=sizes.vocabulary,
+        parameters=parameters,
+        batch=batch,
+        updates=updates,
+        precision="fp32" if use.product_bytes == 4 else "16 bits",
+        memory_bytes=arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
+        flops=arithmetic.training_flops(
+            sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
+        ),
+        tokens_per_second=hardware.tokens_per_second,
+        disk=disk(config.checkpoint, parameters, updates, batch),
+        command=first + shlex.join(words),
+    )
 
 
 # ---- disk ----------------------------------------------------------------------------------------
 
 
-def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> Table:
+def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> Disk:
     """How many files the checkpoints take at most, and their bytes with an average (weights only).
 
     The last and the best checkpoint are counted, though they may be links to others. One more is
@@ -96,62 +134,63 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
             written = updates // interval
             count += min(written, limit) if limit > 0 else written
     size = parameters * arithmetic.SAVED_A_PARAMETER
-    return {
-        "checkpoint_bytes": size,
-        "checkpoints": count,
-        "disk_bytes": (count + 1) * size + 4 * parameters,
-        "free_bytes": shutil.disk_usage(Path()).free,
-    }
+    return Disk(
+        checkpoint_bytes=size,
+        checkpoints=count,
+        needed_bytes=(count + 1) * size + 4 * parameters,
+        free_bytes=shutil.disk_usage(Path()).free,
+    )
 
 
 # ---- the table ------------------------------------------------------------------------------
 
 
-def table(plan: Table) -> str:
+def table(plan: Plan) -> str:
     """The plan in lines of ``what  how much``, the command last."""
-    gpus = plan["gpus"]
-    updates = f"{plan['updates']:,}"
-    padded = plan["max_tokens"] * plan["update_freq"] * max(1, gpus)
+    gpus = plan.gpus
+    batch = plan.batch
+    updates = f"{plan.updates:,}"
+    padded = batch.max_tokens * batch.update_freq * max(1, gpus)
     source = "estimated from WMT14's mean lengths: there is no data yet"
-    if plan["data"]:
-        source = f"measured on {plan['data']}"
-        updates += f", {plan['updates_an_epoch']:,} per epoch"
-    if plan["left_out"]:
-        updates += f"; {plan['left_out']:,} sentences are too long for a batch and are left out"
+    if plan.data:
+        source = f"measured on {plan.data}"
+        updates += f", {batch.updates_an_epoch:,} per epoch"
+    if batch.left_out:
+        updates += f"; {batch.left_out:,} sentences are too long for a batch and are left out"
     rows = [
-        ("max tokens", f"{plan['max_tokens']:,} per {'GPU and ' * bool(gpus)}batch"),
-        ("update freq", f"{plan['update_freq']:,}: {padded:,} padded tokens per update"),
+        ("max tokens", f"{batch.max_tokens:,} per {'GPU and ' * bool(gpus)}batch"),
+        ("update freq", f"{batch.update_freq:,}: {padded:,} padded tokens per update"),
         (
             "real tokens",
-            f"{plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target per "
+            f"{batch.source_tokens:,.0f} source and {batch.target_tokens:,.0f} target per "
             f"update, {source}",
         ),
         ("updates", updates),
     ]
     machine = "this machine's CPU"
     if gpus:
-        machine = f"{gpus} GPUs of {plan['memory_gb']:g} GB"
-        memory = f"about {plan['memory_bytes'] / GB:.1f} GB of {plan['memory_gb']:g} per GPU"
-        rows.append(("memory", f"{memory} (an estimate for {plan['precision']})"))
+        machine = f"{gpus} GPUs of {plan.memory_gb:g} GB"
+        memory = f"about {plan.memory_bytes / GB:.1f} GB of {plan.memory_gb:g} per GPU"
+        rows.append(("memory", f"{memory} (an estimate for {plan.precision})"))
     rows += time_rows(plan)
-    needed, free = plan["disk_bytes"], plan["free_bytes"]
+    needed, free = plan.disk.needed_bytes, plan.disk.free_bytes
     disk = f"{needed / GB:.1f} GB of {free / GB:,.1f} GB free here"
     disk += ", which is too little" if free < needed else ""
-    count = f"{plan['checkpoints']} checkpoints of {plan['checkpoint_bytes'] / GB:.2f}"
+    count = f"{plan.disk.checkpoints} checkpoints of {plan.disk.checkpoint_bytes / GB:.2f}"
     rows.append(("disk", f"{disk}: {count}, one being written, and an average"))
     lines = [f"  {name:<13}{value}" for name, value in rows]
-    head = f"{plan['experiment']} on {machine}"
-    return "\n".join([head, *lines, "", f"next: {plan['command']}"])
+    head = f"{plan.experiment} on {machine}"
+    return "\n".join([head, *lines, "", f"next: {plan.command}"])
 
 
-def time_rows(plan: Table) -> list[tuple[str, str]]:
+def time_rows(plan: Plan) -> list[tuple[str, str]]:
     """Hours, if the speed is known, and operations."""
-    own, speed = plan["flops"], plan["tokens_per_second"]
+    own, speed = plan.flops, plan.tokens_per_second
     time = "not known: give --tokens-per-second"
-    operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
+    operations = f"{own:.1e} by the model's arithmetic, {own / plan.updates:.1e} per update"
     if speed:
-        seconds = plan["updates"] * plan["target_tokens"] / speed
+        seconds = plan.updates * plan.batch.target_tokens / speed
         time = f"{seconds / 3600:,.1f} hours at {speed:,.0f} target tokens/s"
-        if plan["gpus"]:
-            operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+        if plan.gpus:
+            operations += f": {own / seconds / plan.gpus / 1e12:.1f} TFLOP/s per GPU"
     return [("time", time), ("operations", operations)]

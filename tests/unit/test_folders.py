@@ -1,0 +1,51 @@
+"""The names of the files in a user's folders are known to one module each."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vaswani.folders.prepared_text import STAGES
+
+PACKAGE = Path(__file__).resolve().parents[2] / "vaswani"
+#: name → the module that may have it
+NAMES = {
+    "recipe.yaml": "folders/prepared_text.py",
+    ".stages": "folders/prepared_text.py",
+    "data-bin": "folders/data_bin.py",
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Every module of ``vaswani``, parsed, with its path in it."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def constants(tree: ast.AST) -> set[str]:
+    """The words and texts in a module; a part of a message is not the name alone."""
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def joined_to_paths(tree: ast.AST) -> set[str]:
+    """The names that a module joins to paths, as in ``folder / "text"``."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            names |= constants(node.right)
+    return names
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_name_is_in_one_module(name: str) -> None:
+    assert [path for path, tree in modules() if name in constants(tree)] == [NAMES[name]]
+
+
+def test_a_stage_of_prepared_text_is_no_path_elsewhere() -> None:
+    users = {path: joined_to_paths(tree) & set(STAGES) for path, tree in modules()}
+    assert {path: names for path, names in users.items() if names} == {}
