@@ -10,6 +10,7 @@ from tests.files import write
 from tests.own_text import LANGS, here, sentence_of
 from vaswani import cli
 from vaswani.commands import prepare
+from vaswani.common.errors import UserError
 from vaswani.data.tokenisation import SourceText
 from vaswani.folders.prepared_text import PreparedText
 
@@ -45,6 +46,29 @@ def test_several_training_texts_are_joined_in_order(own, light, capsys):
 def test_one_training_text_is_as_before(own, light):
     assert cli.main(here()) == 0
     assert PreparedText(OUT).recipe().train == "train"
+
+
+def test_the_function_returns_the_folder_that_it_prepared(own, light):
+    """Its readers find what the command's stages wrote, and the same again where all is done."""
+    options = prepare.Options(
+        source_lang="en",
+        target_lang="de",
+        train=["train"],
+        valid="valid",
+        bpe=30,
+        workers=1,
+        out=str(OUT),
+    )
+    text = prepare.prepare(options)
+    assert text == PreparedText(OUT) == prepare.prepare(options)
+    recipe = text.recipe()
+    assert (recipe.train, recipe.bpe) == ("train", 30)
+    assert text.subword_model() == ("subword_nmt", OUT / "codes")
+    assert text.sentences("valid", "de").read_text("utf-8") == (own / "valid.de").read_text("utf-8")
+    text.check([OUT / "codes"])
+    (OUT / "codes").write_text("other", encoding="utf-8")
+    with pytest.raises(UserError, match="codes"):
+        text.check([OUT / "codes"])
 
 
 @pytest.mark.parametrize("compressed", [False, True])
