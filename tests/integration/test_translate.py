@@ -22,6 +22,7 @@ from tests import archives, packed, stock
 from vaswani import Translator, cli
 from vaswani.commands import translate
 from vaswani.common.errors import UserError
+from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import TextRecipe
 from vaswani.folders.run import Run
 from vaswani.training.validation import Validation
@@ -199,6 +200,17 @@ def test_files_of_whole_windows_joined_are_the_whole(model, text, tmp_path, caps
         (tmp_path / "part").write_text("".join(lines[first : first + 15]), encoding="utf-8")
         parts += translated(capsys, model, tmp_path / "part", *flags, 2)
     assert parts == whole
+
+
+def test_as_a_function_it_takes_the_folder_of_a_model(model, text, tmp_path):
+    """And the options by their names."""
+    assert stock.vaswani("translate", model, text, "--output", tmp_path / "command") == 0
+    folder = ModelFolder.read(model)
+    translate.translate(folder, files=[str(text)], output=str(tmp_path / "function"))
+    command, function = (tmp_path / name for name in ("command", "function"))
+    assert function.read_text(encoding="utf-8") == command.read_text(encoding="utf-8")
+    with pytest.raises(UserError, match="--scores"):
+        translate.translate(folder, files=[str(text)], json=True, scores=True)
 
 
 def test_several_files_or_a_pipe_are_one_text(model, text, tmp_path, capsys, monkeypatch):

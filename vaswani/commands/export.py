@@ -60,7 +60,7 @@ def run(options: Options) -> int:
     if options.to == "ctranslate2":
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     target = exporting.Target(options.to, options.quantization, options.user_dir)
-    path = exporting.model_folder(options.model)
+    path = exporting.find_model_folder(options.model)
     folder = ModelFolder.read(path)
     exporting.refuse_inexpressible(folder, target)
     text = proof_text(path, folder, options.text, options.reference, options.lines)

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
@@ -83,9 +83,40 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
 
 def run(options: Options) -> int:
     """Translate what the arguments name."""
+    check_columns(options)
+    translate_text(read_model(Path(options.model)), options)
+    return 0
+
+
+def translate(model: ModelFolder | ExportedModel, **options: Any) -> None:
+    """Translate text with a model that was read: files, or standard input.
+
+    Args:
+        model: :meth:`ModelFolder.read`, or what ``vaswani pack`` as a function returns
+        options: fields of :class:`Options`, such as ``files=["a.en"]``, ``output="a.de"``
+
+    Raises:
+        TypeError: an unknown option.
+        UserError: an option's value that cannot work, or text that cannot be read.
+    """
+    requested = Options(model=str(model.path), **options)
+    check_columns(requested)
+    translate_text(model, requested)
+
+
+def check_columns(options: Options) -> None:
+    """Raise UserError for two forms of output at once."""
     if options.json and options.scores:
         raise UserError("--scores adds a column, and --json prints no columns: leave out --scores")
-    folder = read_model(Path(options.model))
+
+
+def translate_text(folder: ModelFolder | ExportedModel, options: Options) -> None:
+    """Translate the files that the options name, or standard input.
+
+    Args:
+        folder: of the model
+        options: the text, and how to translate it
+    """
     search = folder.search_options.changed(**cli_overrides(options))
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
@@ -103,15 +134,14 @@ def run(options: Options) -> int:
             signals.set_resumable(output.is_begun)
             if stack.enter_context(output.open(windows)) is None:
                 print(f"{options.output}: already translated", file=sys.stderr)
-                return 0
-            translate(translator, windows, output.add, output.tally)
+                return
+            translate_windows(translator, windows, output.add, output.tally)
             output.finish({"model": str(folder.path), **output_settings(options, search)})
             output.tally.print_warnings(options.output, translator.long)
         else:
             tally = Tally()
-            translate(translator, windows, print_rows, tally)
+            translate_windows(translator, windows, print_rows, tally)
             tally.print_warnings("the output", translator.long)
-    return 0
 
 
 def output_settings(options: Options, search: TranslationOptions) -> dict[str, object]:
@@ -129,7 +159,7 @@ def print_rows(rows: list[str]) -> None:
     sys.stdout.flush()
 
 
-def translate(
+def translate_windows(
     translator: "LineTranslator",
     windows: Windows,
     write: Callable[[list[str]], object],

@@ -72,7 +72,7 @@ def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
             )
 
 
-def model_folder(name: str) -> Path:
+def find_model_folder(name: str) -> Path:
     """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
     for run in Run.named(name):
         if run.exists and is_model_folder(run.model):
