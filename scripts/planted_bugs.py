@@ -28,7 +28,6 @@ COPIED = (
     "vaswani",
     "tests",
     "configs",
-    "constraints",
     "benchmarks",
     "experiments",
     "models",
@@ -36,6 +35,7 @@ COPIED = (
     "scripts",
     "docs",
     ".github",
+    ".ci",
 )
 FILES = (
     "pyproject.toml",
@@ -45,9 +45,7 @@ FILES = (
     "LICENSE",
     "CONTRIBUTING.md",
     "CITATION.cff",
-    "LICENSES.md",
     "Makefile",
-    "noxfile.py",
     "CHANGELOG.md",
 )
 #: with these, a test has tested nothing: the planted code itself is wrong

@@ -122,7 +122,7 @@ stack_of() { if [ "$1" = 3.10 ]; then echo official; else echo modern; fi; }
 # determine its contents. $1 is the Python's version.
 fingerprint() {
     printf '%s\n' "python $1" "environment $VENV" "checkout $ROOT"
-    cksum "constraints/$(stack_of "$1").txt" setup.py scripts/setup.sh
+    cksum "scripts/constraints/$(stack_of "$1").txt" setup.py scripts/setup.sh
 }
 
 up_to_date() {
@@ -170,7 +170,7 @@ install_fairseq() {
 }
 
 install_stack() {
-    CONSTRAINTS="constraints/$STACK.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
+    CONSTRAINTS="scripts/constraints/$STACK.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
     if [ "$STACK" = official ]; then
         pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
     fi

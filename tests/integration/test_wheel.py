@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("vaswani_transformer", "transformer_check", "transformer_plugin", "vaswani")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
-BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "LICENSES.md")
+BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
 def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
@@ -176,7 +176,7 @@ def test_the_pages_commands_install_it_without_a_checkout(wheel, tmp_path):
     found = re.search(rf"# {stack}, .*\n((?:.*pip install .*\n)+)", page)
     assert found and f"{wheel.name}[{stack},text,plots,export]" in found[1]
     shutil.copy(wheel, tmp_path)
-    shutil.copy(ROOT / "constraints" / f"{stack}.txt", tmp_path / "pins.txt")
+    shutil.copy(ROOT / "scripts" / "constraints" / f"{stack}.txt", tmp_path / "pins.txt")
     base = getattr(sys, "_base_executable", sys.executable)
     lines = ["set -e", f"'{base}' -m venv env", "source env/bin/activate", found[1], USE]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

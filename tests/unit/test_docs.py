@@ -21,6 +21,15 @@ FOLDERS = (
 )
 FOLDERS += ("examples",)
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("e*/**/README.md")]
+#: but for caches, environments, and what building and training leave
+TOP = [
+    path
+    for path in sorted(ROOT.iterdir())
+    if path.is_dir()
+    and not re.match(r"[._]|(build|dist|data|runs|outputs)$|.*egg-info$", path.name)
+]
+PAGES += [*ROOT.glob(".github/*.md"), *(folder / "README.md" for folder in TOP)]
+PAGES = list(dict.fromkeys(PAGES))
 RECORDS = [*ROOT.glob("benchmarks/results/*.md"), *ROOT.glob("experiments/**/*.md")]
 #: a link or an image in Markdown, an image in HTML
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
@@ -57,6 +66,34 @@ def test_every_link_leads_somewhere():
             if not to.exists() or (anchor and not lines and anchor not in anchors(to)):
                 broken.append(f"{page.relative_to(ROOT)}: {link[0] or link[1]}")
     assert broken == []
+
+
+def test_issue_templates_name_pages_that_exist():
+    """Their links are relative to the repository's page of issues on GitHub."""
+    links = []
+    broken = []
+    for template in ROOT.glob(".github/ISSUE_TEMPLATE/*.yml"):
+        for link in re.findall(
+            r"\]\(\.\./blob/main/([^)\s]+)\)", template.read_text(encoding="utf-8")
+        ):
+            links.append(link)
+            path, _, anchor = link.partition("#")
+            page = ROOT / path
+            if not page.is_file() or (anchor and anchor not in anchors(page)):
+                broken.append(f"{template.name}: {link}")
+    assert len(links) >= 3 and broken == []
+
+
+def test_each_folders_page_begins_with_a_sentence_about_the_folder():
+    """Each visible folder of the root has such a page; models' cards describe the model."""
+    wrong = []
+    for page in PAGES:
+        if page.name != "README.md" or page.parent == ROOT:
+            continue
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        if not re.match(r"# .+\n\nThis (folder|package) [^\n]+", text):
+            wrong.append(str(page.relative_to(ROOT)))
+    assert wrong == []
 
 
 #: a line that is one word in capitals, what an editor is to fill in, and addresses that are none

@@ -1,4 +1,4 @@
-"""LICENSES.md names what is in this repository and is not ours, and nothing else."""
+"""docs/licences.md names what is in this repository and is not ours, and nothing else."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from experiments.record_files import ARCHIVE, record_files
 from tests.files import needs_records
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "LICENSES.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
 #: files of translations or parses
 TRANSLATIONS = re.compile(r"\.hyp(\.tok)?(\.gz)?$|\.trees(\.gz)?$|_generate\.log(\.gz)?$")
 #: records whose translations are of the demo's text, which is ours
@@ -23,7 +23,7 @@ def patterns() -> list[str]:
         if line.startswith("|"):
             where = line.split("|")[2]
             found += re.findall(r"`([^` ]*/[^` ]*)`|\]\(([^)]+)\)", where)
-    return [code or link for code, link in found]
+    return [code or link.removeprefix("../") for code, link in found]
 
 
 @cache

@@ -43,7 +43,7 @@ def test_a_folder_of_the_users_is_never_replaced_by_an_environment(tmp_path):
 
 @pytest.mark.parametrize("stack", ["modern", "official"])
 def test_every_version_is_pinned_once(stack):
-    lines = (ROOT / f"constraints/{stack}.txt").read_text().splitlines()
+    lines = (ROOT / f"scripts/constraints/{stack}.txt").read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
     assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9.]*", line)] == []
     assert len({pin.split("==")[0].lower() for pin in pins}) == len(pins)
