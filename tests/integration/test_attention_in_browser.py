@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from tests.attentions import ODD, made
-from vaswani.attention_page.maps import between
+from vaswani.attention_page.maps import word_weights
 from vaswani.attention_page.page import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -61,7 +61,7 @@ def test_words_that_look_like_html_are_shown_and_not_run(hash, tmp_path):
 def test_a_chosen_word_shows_where_it_looks(by, head, tmp_path):
     attention = made(SOURCE, TARGET)
     rows, columns = (getattr(attention.sides[name], by) for name in ("target", "source"))
-    maps = between(attention.weights["cross"][0], rows, columns)
+    maps = word_weights(attention.weights["cross"][0], rows, columns)
     expected = 100 * (maps[head - 1] if head else maps.mean(0))[1]
     found = elements(tmp_path, page(attention, by) + CLICK, f"#cross.1.{head}.{by}")
     said = re.sub("<[^>]*>", "", found.partition('id="said"')[2].partition("</p>")[0])

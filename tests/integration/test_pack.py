@@ -23,7 +23,7 @@ from vaswani.common.errors import UserError
 from vaswani.folders.model_folder import WEIGHTS, ModelFolder
 from vaswani.folders.run import Run
 from vaswani.model_folder import data_text
-from vaswani.model_folder.fairseq_model import with_present_names
+from vaswani.model_folder.fairseq_model import to_present_names
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}
@@ -306,7 +306,7 @@ def test_parameters_of_published_checkpoints_have_old_names():
         "decoder.version": rows,
         "encoder.embed_positions._float_tensor": rows,
     }
-    found = {name: value.tolist() for name, value in with_present_names(old).items()}
+    found = {name: value.tolist() for name, value in to_present_names(old).items()}
     assert found == {
         "encoder.layers.0.self_attn.q_proj.weight": [0, 1],
         "encoder.layers.0.self_attn.k_proj.weight": [2, 3],

@@ -10,7 +10,7 @@ import pytest
 
 from tests.attentions import ARABIC, HEBREW, ODD, made
 from tests.models import small_model
-from vaswani.attention_page.maps import Unit, between, check_size, head_weights
+from vaswani.attention_page.maps import Unit, check_size, head_weights, word_weights
 from vaswani.attention_page.page import page
 from vaswani.common.errors import UserError
 
@@ -69,7 +69,7 @@ def test_words_sum_what_is_looked_at_and_average_what_looks():
     assert [unit.text for unit in rows] == ["Das", "Haus", ".", "(end)"]
     assert [unit.text for unit in columns] == ["The", "house", ".", "(end)"]
     array = found.weights["cross"]
-    shown = between(array, rows, columns)
+    shown = word_weights(array, rows, columns)
     assert shown.shape == (1, 2, 4, 4)
     for row, looks in enumerate([[0], [1, 2, 3], [4], [5]]):
         for column, seen in enumerate([[0], [1, 2], [3], [4]]):
@@ -125,7 +125,7 @@ def test_the_page_shows_the_models_weights(by):
             for _, top, bottom, _ in rows[by]
         ]
         sides = (getattr(attention.sides[kind[side]], by) for side in ("rows", "columns"))
-        expected = between(attention.weights[kind["name"]], *sides)
+        expected = word_weights(attention.weights[kind["name"]], *sides)
         assert numpy.abs(numpy.array(shown).transpose(2, 3, 0, 1) - expected).max() < 0.01
 
 

@@ -99,7 +99,7 @@ class Attention:
 
 @contextlib.contextmanager
 def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
-    """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
+    """Return the model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
 
@@ -123,7 +123,7 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
 
 
 def is_run_or_checkpoint(name: str) -> bool:
-    """Whether a name is that of a checkpoint or a run, and not of a model folder."""
+    """Return whether a name is that of a checkpoint or a run, and not of a model folder."""
     path = Path(name)
     if path.is_file() or (path.suffix == ".pt" and not path.is_dir()):
         return True
@@ -133,7 +133,7 @@ def is_run_or_checkpoint(name: str) -> bool:
 
 
 def attend(translator: Translator, source: str, target: str | None, max_weights: int) -> Attention:
-    """The attention of a model over a sentence and its translation.
+    """Return the attention of a model over a sentence and its translation.
 
     Args:
         translator: a :class:`vaswani.decoding.translator.Translator`
@@ -169,7 +169,7 @@ def attend(translator: Translator, source: str, target: str | None, max_weights:
 
 
 def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentence, list[int]]:
-    """The source, or the target, as the model reads it, and its numbers, with the end.
+    """Return the source, or the target, as the model reads it, and its numbers, with the end.
 
     Raises:
         UserError: it is empty, or too long for the model.
@@ -185,7 +185,7 @@ def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentenc
 
 
 def translate_ids(translator: Translator, read: InputSentence) -> list[int]:
-    """The numbers of the model's own translation, with the end, which a truncated one lacks."""
+    """Translate a sentence; returns ids with the end, which a truncated translation lacks."""
     hypotheses = translator.search([read], translator.options.changed(nbest=1))
     tokens: list[int] = hypotheses[0][0].tokens
     end = translator.engine.target.eos()
@@ -199,7 +199,7 @@ def side(
     starts: bool = False,
     moses: bool = True,
 ) -> Side:
-    """The words and subwords of a sentence.
+    """Return the words and subwords of a sentence.
 
     Args:
         lang: its language
@@ -208,17 +208,17 @@ def side(
         starts: whether it begins with the start symbol and its end is not read
         moses: whether its words are Moses' tokens; else its pieces are the words
     """
-    shown = unescape if moses else str
+    label = unescape if moses else str
     skip = 1 if starts else 0
     unknown = [dictionary.index(subword) == dictionary.unk_index for subword in subwords]
     units = [
-        Unit(shown(subword), n + skip, n + skip, bad)
+        Unit(label(subword), n + skip, n + skip, bad)
         for n, (subword, bad) in enumerate(zip(subwords, unknown, strict=True))
     ]
     words = []
     for text, first, last in words_of(subwords, in_parts=moses):
         bad = any(unknown[first : last + 1])
-        words.append(Unit(shown(text), first + skip, last + skip, bad))
+        words.append(Unit(label(text), first + skip, last + skip, bad))
     if starts:
         start = Unit(START, 0, 0)
         return Side(lang, [start, *words], [start, *units])
@@ -227,7 +227,7 @@ def side(
 
 
 def check_size(model: nn.Module, source: int, target: int, max_weights: int) -> None:
-    """Raises UserError if there are more weights than can be shown."""
+    """Raise UserError if there are more weights than can be shown."""
     encoder = sum(layer.self_attention.num_heads for layer in model.encoder.layers)
     decoder = sum(layer.self_attention.num_heads for layer in model.decoder.layers)
     count = encoder * source**2 + decoder * (target**2 + target * source)
@@ -241,7 +241,7 @@ def check_size(model: nn.Module, source: int, target: int, max_weights: int) -> 
 def head_weights(
     model: nn.Module, source: Sequence[int], target: Sequence[int]
 ) -> dict[str, numpy.ndarray]:
-    """The weights of every head.
+    """Return the weights of every head.
 
     Args:
         model: the paper's, in evaluation mode
@@ -269,8 +269,10 @@ def head_weights(
     }
 
 
-def between(weights: numpy.ndarray, rows: Sequence[Unit], columns: Sequence[Unit]) -> numpy.ndarray:
-    """Weights between words, from those between subwords.
+def word_weights(
+    weights: numpy.ndarray, rows: Sequence[Unit], columns: Sequence[Unit]
+) -> numpy.ndarray:
+    """Return weights between words, from those between subwords.
 
     What a word attends to is the mean over its subwords; how much a word is attended to is the sum
     over its subwords. So each row still sums to 1.
@@ -285,7 +287,7 @@ def between(weights: numpy.ndarray, rows: Sequence[Unit], columns: Sequence[Unit
 
 
 def view(attention: Attention, kind: str, by: str) -> tuple[numpy.ndarray, list[str], list[str]]:
-    """The weights of a kind as shown, and the labels of rows and columns.
+    """Return the weights of a kind as shown, and the labels of rows and columns.
 
     Args:
         attention: of a model over a sentence and its translation
@@ -293,5 +295,5 @@ def view(attention: Attention, kind: str, by: str) -> tuple[numpy.ndarray, list[
         by: "words" or "subwords"
     """
     rows, columns = (getattr(attention.sides[name], by) for name in KINDS[kind][1:])
-    shown = between(attention.weights[kind], rows, columns)
-    return shown, [unit.text for unit in rows], [unit.text for unit in columns]
+    maps = word_weights(attention.weights[kind], rows, columns)
+    return maps, [unit.text for unit in rows], [unit.text for unit in columns]

@@ -23,7 +23,7 @@ VIEWS = ("words", "subwords")
 
 
 def page(attention: Attention, by: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
         attention: what it shows
@@ -45,12 +45,12 @@ def page(attention: Attention, by: str) -> str:
 
 
 def as_json(table: Mapping[str, object]) -> str:
-    """JSON that cannot close the HTML element it is in."""
+    """Return JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def data_of(attention: Attention, by: str) -> dict[str, object]:
-    """What the page's script reads."""
+    """Return what the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
         kind = KINDS[name]
@@ -70,7 +70,7 @@ def data_of(attention: Attention, by: str) -> dict[str, object]:
 
 
 def side_as_json(side: Side) -> dict[str, object]:
-    """A side as the page's script reads it."""
+    """Return a side as the page's script reads it."""
     units: dict[str, list[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 

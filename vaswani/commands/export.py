@@ -62,7 +62,7 @@ def run(options: Options) -> int:
     target = exporting.Target(options.to, options.quantization, options.user_dir)
     path = exporting.find_model_folder(options.model)
     folder = ModelFolder.read(path)
-    exporting.refuse_inexpressible(folder, target)
+    exporting.check_expressible(folder, target)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
     out = Path(options.out) if options.out else sibling(path, end)

@@ -41,8 +41,8 @@ class Target:
     user_dir: str | None
 
 
-def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
-    """Raises UserError for a model that the target cannot express."""
+def check_expressible(folder: ModelFolder, target: Target) -> None:
+    """Raise UserError for a model that the target cannot express."""
     variant = folder.table.variant
     if variant and target.name != "fairseq":
         raise UserError(
@@ -50,17 +50,17 @@ def refuse_inexpressible(folder: ModelFolder, target: Target) -> None:
             f"which {target.name} lacks: export it with --to fairseq --user-dir DIR"
         )
     if not variant:
-        to_ctranslate2.refuse_inexpressible(folder, target.name)
+        to_ctranslate2.check_expressible(folder, target.name)
     if target.name == "huggingface":
-        to_huggingface.refuse_inexpressible(folder)
+        to_huggingface.check_expressible(folder)
     if target.name == "fairseq" and not variant:
-        to_fairseq.refuse_inexpressible(folder)
+        to_fairseq.check_expressible(folder)
     if target.name != "fairseq":
-        refuse_repeated_types(folder, target)
+        check_types_are_unique(folder, target)
 
 
-def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
-    """Raises UserError for a dictionary in which a type has two ids, which other programs merge."""
+def check_types_are_unique(folder: ModelFolder, target: Target) -> None:
+    """Raise UserError for a dictionary in which a type has two ids, which other programs merge."""
     for lang in folder.langs:
         path = folder.dictionary(lang)
         types = Vocabulary.load(path).types
@@ -73,16 +73,16 @@ def refuse_repeated_types(folder: ModelFolder, target: Target) -> None:
 
 
 def find_model_folder(name: str) -> Path:
-    """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
+    """Find a packed model, which may be a run's; UserError if the run has a better one."""
     for run in Run.named(name):
         if run.exists and is_model_folder(run.model):
-            refuse_unless_best(run)
+            check_is_best(run)
             return run.model
     return Path(name)
 
 
-def refuse_unless_best(run: Run) -> None:
-    """Raises UserError if a run's packed model is not its model with the lowest validation loss.
+def check_is_best(run: Run) -> None:
+    """Raise UserError if a run's packed model is not its model with the lowest validation loss.
 
     A run whose checkpoints are gone has no other than the packed one.
     """
@@ -128,7 +128,7 @@ def prove_and_fill(
 
 
 def describe_export(folder: ModelFolder, target: Target, proof: Proof) -> ExportTable:
-    """What vaswani.json says, except for the proof."""
+    """Return what vaswani.json says, except for the proof."""
     config = folder.config
     return ExportTable(
         target=target.name,

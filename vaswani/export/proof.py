@@ -44,7 +44,7 @@ class SystemOutput:
 
 
 def nearest_exponent(alpha: float, length: float) -> float:
-    """The λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α at a given length.
+    """Return the λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α at a length.
 
     It has the same slope there, dlog/dlog length.
 
@@ -67,7 +67,7 @@ def translate_all(
         who: translates, for the progress bar
     """
     sources = [translator.read(line) for line in sentences]
-    title = f"{who}, {describe(options)}"
+    title = f"{who}, {search_name(options)}"
     with one_thread(), stage_bar(title, len(sources), "sentences") as bar:
         options_here = options.changed(max_tokens=CPU_BATCH)
         hypotheses = translator.search(sources, options_here, bar.update)
@@ -85,7 +85,7 @@ def translate_all(
 def log_probabilities(
     translator: Translator, sentences: Sequence[str], targets: Sequence[list[str]]
 ) -> list[list[float]]:
-    """For each sentence, the log-probability of each subword of its translation, and of its end.
+    """Return the log-probability of each subword of each translation, and of its end.
 
     Args:
         translator: of a packed model, or of an export
@@ -142,7 +142,7 @@ class Proof:
         self.exported_search = self.packed_search.changed(length_penalty="fairseq", lenpen=lenpen)
 
     def output(self, options: TranslationOptions) -> SystemOutput:
-        """The packed model's translations."""
+        """Return the packed model's translations."""
         if options not in self.packed_outputs:
             self.packed_outputs[options] = translate_all(
                 self.translator, self.text.source, options, "packed model"
@@ -150,7 +150,7 @@ class Proof:
         return self.packed_outputs[options]
 
     def generation(self, packed: Mapping[str, Any]) -> dict[str, Any]:
-        """The section of the export that says how to decode."""
+        """Return the section of the export that says how to decode."""
         return {
             **packed,
             "length_penalty": self.exported_search.length_penalty,
@@ -168,17 +168,17 @@ class Proof:
         for beam, search in zip(beams, searches, strict=True):
             options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search, "export")
-            self.rows.append(self.row(options, output, describe(options), self.least_identical))
+            self.rows.append(self.row(options, output, search_name(options), self.least_identical))
         if self.packed_search != self.exported_search:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
-        """What the export has in place of the paper's length penalty."""
+        """Return what the export has in place of the paper's length penalty."""
         lenpen = self.exported_search.lenpen
-        return f"{describe(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
+        return f"{search_name(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
     def compare_models(self, exported: Translator) -> ModelComparison:
-        """Both models' log-probabilities of the packed model's translations."""
+        """Compare both models' log-probabilities of the packed model's translations."""
         targets = self.output(self.exported_search).subwords
         log_probs = [
             sum(log_probabilities(translator, self.text.source, targets), [])
@@ -190,7 +190,7 @@ class Proof:
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
     def compare_tokenizer(self, tokenizer: Any) -> TokenizerComparison:
-        """What transformers' tokenizer reads, and what it writes of translations."""
+        """Compare what transformers' tokenizer reads, and what it writes of translations."""
         lines = self.text.source
         output = self.output(self.exported_search)
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
@@ -215,7 +215,7 @@ class Proof:
         name: str,
         least_identical: float | None,
     ) -> SearchComparison:
-        """One comparison of searches.
+        """Make one comparison of searches.
 
         Args:
             options: of the packed model's search
@@ -238,7 +238,7 @@ class Proof:
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """The comparisons, one a line."""
+        """Return the comparisons, one a line."""
         model, tokenizer = self.model, self.tokenizer
         lines = [
             f"{len(self.text.source):,} sentences of {self.text.name}, on a CPU:",
@@ -277,7 +277,7 @@ class Proof:
         }
 
 
-def describe(options: TranslationOptions) -> str:
+def search_name(options: TranslationOptions) -> str:
     """Describe a search in words."""
     if options.beam == 1:
         return "greedy"

@@ -21,7 +21,7 @@ class ProofText:
     reference: list[str] | None
 
     def only(self, numbers: list[int]) -> "ProofText":
-        """Some of the sentences, with their references."""
+        """Return some of the sentences, with their references."""
         reference = self.reference
         references = None if reference is None else [reference[number] for number in numbers]
         return ProofText(self.name, [self.source[number] for number in numbers], references)
@@ -30,7 +30,7 @@ class ProofText:
 def proof_text(
     path: Path, folder: ModelFolder, text: str | None, reference: str | None, lines: int
 ) -> ProofText:
-    """The sentences for the proof: as given, or the test (else validation) text of the model's run.
+    """Return the sentences for the proof: as given, or the test or validation text of the run.
 
     Raises:
         UserError: there are none, or the number of references differs.
@@ -49,7 +49,7 @@ def proof_text(
 
 
 def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
-    """The test or validation text, both sides, of the run that a model folder belongs to.
+    """Return the test or validation text, both sides, of the run that a model folder belongs to.
 
     Raises:
         UserError: it belongs to none, or its text is gone.
@@ -70,5 +70,5 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
 
 
 def read_lines(path: Path, most: int) -> list[str]:
-    """The first lines of a text, or all; UserError, with the place, if it is not text."""
+    """Read the first lines of a text, or all; UserError, with the place, if it is not text."""
     return list(islice(text.read_lines(path), most or None))

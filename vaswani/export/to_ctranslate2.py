@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # only for this target
 
 
 def head_widths(config: TransformerConfig, side: str) -> tuple[int, int, int]:
-    """d_k and d_v of a side's heads, and d_model/h, their default."""
+    """Return d_k and d_v of a side's heads, and d_model/h, their default."""
     usual = getattr(config, f"{side}_embed_dim") // getattr(config, f"{side}_attention_heads")
     return config.head_key_dim or usual, config.head_value_dim or usual, usual
 
 
-def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
-    """Raises UserError for attention that a target lacks.
+def check_expressible(folder: ModelFolder, target: str) -> None:
+    """Raise UserError for attention that a target lacks.
 
     Args:
         folder: the packed model
@@ -47,7 +47,7 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
 def position_table(
     parameters: Mapping[str, Tensor], config: TransformerConfig, side: str
 ) -> Tensor:
-    """A side's positions as a table, float32 [max_positions, d_model].
+    """Return a side's positions as a table, float32 [max_positions, d_model].
 
     Args:
         parameters: the state dict
@@ -86,7 +86,7 @@ def write_model(
 
 
 def spec_of(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> "TransformerSpec":
-    """The filled specification, except for the vocabularies and the configuration."""
+    """Return the filled specification, except for the vocabularies and the configuration."""
     from ctranslate2.specs import common_spec
     from ctranslate2.specs import transformer_spec as specs
 
@@ -164,10 +164,10 @@ def fill_layer(layer: Any, parameters: Mapping[str, Tensor], prefix: str) -> Non
 
 
 def array(tensor: Tensor) -> np.ndarray:
-    """A parameter as a separate numpy array, float32."""
+    """Return a parameter as a separate numpy array, float32."""
     return tensor.detach().float().contiguous().numpy().copy()
 
 
 def vocabulary(dictionary: Path) -> list[str]:
-    """The symbols of a dictionary file in the order of their numbers, fairseq's four first."""
+    """Return the symbols of a dictionary file by their numbers, fairseq's four first."""
     return list(Dictionary.load(str(dictionary)).symbols)

@@ -63,7 +63,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Tensor], out:
 
 
 def configuration(folder: ModelFolder) -> dict[str, Any]:
-    """The sections of fairseq's configuration, as plain values."""
+    """Return the sections of fairseq's configuration, as plain values."""
     config = folder.config
     sections: dict[str, Any] = {}
     for name, section in vars(FairseqConfig()).items():
@@ -87,7 +87,7 @@ def configuration(folder: ModelFolder) -> dict[str, Any]:
 
 
 def text_options(folder: ModelFolder) -> dict[str, Any]:
-    """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
+    """Return the tokeniser and BPE sections, with which ``from_pretrained`` takes raw text.
 
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
     """
@@ -116,14 +116,14 @@ def text_options(folder: ModelFolder) -> dict[str, Any]:
 
 
 def as_plain_values(section: Any) -> dict[str, Any]:
-    """A section of fairseq's configuration without classes of fairseq."""
+    """Return a section of fairseq's configuration without classes of fairseq."""
     table = OmegaConf.to_container(section, enum_to_str=True)
     assert isinstance(table, dict)
     return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
 def model_options(config: TransformerConfig) -> dict[str, Any]:
-    """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
+    """Return all options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
     sizes = [f"{side}_{name}" for side in sides for name in names]
@@ -150,8 +150,8 @@ def model_options(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def refuse_inexpressible(folder: ModelFolder) -> None:
-    """Raises UserError for what fairseq's transformer and its search fail to do."""
+def check_expressible(folder: ModelFolder) -> None:
+    """Raise UserError for what fairseq's transformer and its search fail to do."""
     if folder.generation.get("no_repeat_ngram_size"):
         raise UserError(
             f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
@@ -166,13 +166,13 @@ def refuse_inexpressible(folder: ModelFolder) -> None:
 
 
 def has_fairseqs_positions(config: TransformerConfig, side: str) -> bool:
-    """Whether a side of the model has fairseq's sinusoids."""
+    """Return whether a side of the model has fairseq's sinusoids."""
     is_learned = getattr(config, f"{side}_learned_pos")
     return config.sinusoid_layout == "fairseq" and not is_learned
 
 
 def to_fairseqs_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters by fairseq's names, float32."""
+    """Return the parameters by fairseq's names, float32."""
     renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
     for side in ("encoder", "decoder"):
         renamed[f"{side}.version"] = torch.tensor([3.0])
@@ -188,7 +188,7 @@ def to_fairseqs_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> 
 
 
 def engine_of(folder: Path) -> FairseqEngine:
-    """fairseq's model, task and search on the checkpoint in a folder, on the CPU."""
+    """Return fairseq's model, task and search on the checkpoint in a folder, on the CPU."""
     path = str(folder / CHECKPOINT)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [path], arg_overrides={"data": str(folder)}

@@ -48,8 +48,8 @@ SHARED = "model.shared.weight"
 PAD, END, UNKNOWN = 1, 2, 3
 
 
-def refuse_inexpressible(folder: ModelFolder) -> None:
-    """Raises UserError for norms and positions that Marian does not compute."""
+def check_expressible(folder: ModelFolder) -> None:
+    """Raise UserError for norms and positions that Marian does not compute."""
     config = folder.config
     for side in ("encoder", "decoder"):
         if getattr(config, f"{side}_normalize_before"):
@@ -68,12 +68,12 @@ def refuse_inexpressible(folder: ModelFolder) -> None:
 
 
 def marians_order(width: int) -> list[int]:
-    """For each dimension of Marian's d_model, ours: the paper's sines, then its cosines."""
+    """Return, for each dimension of Marian's d_model, ours: the paper's sines, then its cosines."""
     return [*range(0, width, 2), *range(1, width, 2)]
 
 
 def to_marians_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters by Marian's names and in its order, float32.
+    """Return the parameters by Marian's names and in its order, float32.
 
     Args:
         folder: the packed model
@@ -102,12 +102,12 @@ def to_marians_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> d
 
 
 def has_one_matrix(config: TransformerConfig) -> bool:
-    """Whether source, target and output share their matrix; Marian knows all or none."""
+    """Return whether source, target and output share their matrix; Marian knows all or none."""
     return len(shared_matrices(config)) == 2
 
 
 def configuration(config: TransformerConfig, types: tuple[int, int]) -> dict[str, Any]:
-    """Marian's config.json.
+    """Return Marian's config.json.
 
     Args:
         config: the packed model's sizes
@@ -152,14 +152,14 @@ TOKENS = {
 
 
 def max_lengths(config: TransformerConfig) -> tuple[int, int]:
-    """The most tokens that source and target may have."""
+    """Return the most tokens that source and target may have."""
     return config.max_source_positions, config.max_target_positions
 
 
 def generation_configuration(
     options: TranslationOptions, config: TransformerConfig
 ) -> dict[str, Any]:
-    """generation_config.json: fairseq's beam search, as far as transformers has it.
+    """Return generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
 
@@ -208,7 +208,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path
 
 
 def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict[str, Any]:
-    """tokenizer_config.json, for SentencePiece's pieces.
+    """Return tokenizer_config.json, for SentencePiece's pieces.
 
     Args:
         folder: the packed model
@@ -229,8 +229,7 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict
 
 
 def names_of_subword_model(folder: ModelFolder, target: str) -> list[str]:
-    """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
-    one file."""
+    """Return the names by which a target finds what splits words, of which there is one file."""
     if target == "huggingface" and folder.recipe.subword == SENTENCEPIECE:
         return ["source.spm", "target.spm"]
     return [folder.subword_model.name] if folder.subword_model else []
@@ -280,7 +279,7 @@ class MarianEngine(Engine):
             )
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """A batch as the model takes it, padded on the right."""
+        """Return a batch as the model takes it, padded on the right."""
         rows = [torch.tensor(ids) for ids in batch.ids]
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}

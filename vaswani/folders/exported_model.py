@@ -153,7 +153,7 @@ def check_format(table: Mapping[str, Any], path: Path) -> None:
 
 
 def read_model(path: Path) -> ModelFolder | ExportedModel:
-    """A packed model, or one that was exported to CTranslate2.
+    """Read a packed model, or one that was exported to CTranslate2.
 
     Raises:
         UserError: as :meth:`ExportedModel.read` and :meth:`ModelFolder.read`.

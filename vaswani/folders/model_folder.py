@@ -87,7 +87,7 @@ class ModelText:
         return self.path / SUBWORD_FILES[kind] if kind else None
 
     def dictionary(self, lang: str) -> Path:
-        """The dictionary of a language."""
+        """Return the dictionary of a language."""
         return self.path / dictionary_name(lang)
 
     @classmethod
@@ -166,7 +166,7 @@ class ModelFolder(TextModel):
                 "give the model folder it was made from"
             )
         if not is_model_folder(path):
-            raise no_model(path)
+            raise missing_model(path)
         with errors_for_users():
             model = packed.read_packed(path)
         recipe = TextRecipe.from_json(model.table.text, f"{path / CONFIG}: text")
@@ -204,7 +204,7 @@ class ModelFolder(TextModel):
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
     def parameters(self) -> "dict[str, Tensor]":
-        """The model's state dict in float32, with shared matrices under all their names."""
+        """Read the model's state dict in float32, with shared matrices under all their names."""
         with errors_for_users():
             return self.packed.parameters()
 
@@ -213,19 +213,19 @@ class ModelFolder(TextModel):
 
 
 def is_model_folder(path: Path) -> bool:
-    """Whether a path is a model folder, complete or not."""
+    """Return whether a path is a model folder, complete or not."""
     return (path / CONFIG).is_file()
 
 
 def read_origin(path: Path) -> Mapping[str, Any]:
-    """What a folder says of the checkpoint that it was packed from; its files are not checked."""
+    """Read what a folder says of its checkpoint; its files are not checked."""
     origin: Mapping[str, Any] = read_json(path / CONFIG).get("origin", {})
     return origin
 
 
 @contextlib.contextmanager
 def errors_for_users() -> Iterator[None]:
-    """A ValueError of the paper's package about a folder becomes a UserError."""
+    """Turn a ValueError of the paper's package about a folder into a UserError."""
     try:
         yield
     except ValueError as error:
@@ -233,13 +233,13 @@ def errors_for_users() -> Iterator[None]:
 
 
 def sibling(folder: Path, end: str) -> Path:
-    """The path beside a folder that has its name and this ending, also for ``.`` and ``..``."""
+    """Return the path beside a folder with its name and this ending, also for ``.`` and ``..``."""
     named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
     return named.with_name(named.name + end)
 
 
-def no_model(path: Path) -> UserError:
-    """How to get a model folder from a checkpoint, a run, or nothing."""
+def missing_model(path: Path) -> UserError:
+    """Say how to get a model folder from a checkpoint, a run, or nothing."""
 
     if path.is_file() and path.suffix == ".pt":
         return UserError(
@@ -289,13 +289,13 @@ class Contents:
         return files
 
     def count_parameters(self) -> int:
-        """The number of parameters, each matrix that is shared counted once."""
+        """Count the parameters, each matrix that is shared counted once."""
         shared = packed.shared_matrices(self.config)
         stored = [value for name, value in self.parameters.items() if name not in shared]
         return sum(value.numel() for value in stored)
 
     def is_in(self, path: Path) -> bool:
-        """Whether a folder has just this model, unchanged; its card may have been edited."""
+        """Return whether a folder has just this model, unchanged; its card may have been edited."""
         if not path.is_dir() or read_json(path / CONFIG) != self.table.to_json():
             return False
         sums = sums_of(path)
@@ -366,6 +366,6 @@ class ModelOutputs(FolderOutputs):
 
 
 def sums_of(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
-    """The hashes of the files that were packed in a folder; empty if none were."""
+    """Return the hashes of the files that were packed in a folder; empty if none were."""
     is_packed = read_json(folder / form.table).get("format") == form.format
     return read_sums(folder / SUMS) if is_packed and (folder / SUMS).is_file() else {}

@@ -71,7 +71,7 @@ class TranslationOptions(SearchOptions):
     """None: what suits the device"""
 
     def __post_init__(self) -> None:
-        """Raises UserError, naming the option, for a number outside its limits."""
+        """Raise UserError, naming the option, for a number outside its limits."""
         for name, argument in ARGUMENTS.items():
             value = getattr(self, name)
             if isinstance(value, Real):
@@ -84,7 +84,7 @@ class TranslationOptions(SearchOptions):
         return self.print_alignment or self.replace_unk
 
     def changed(self, **options: Any) -> "TranslationOptions":
-        """The same with some options changed.
+        """Return the same with some options changed.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
@@ -99,7 +99,7 @@ class TranslationOptions(SearchOptions):
         return replace(self, **options)
 
     def check(self) -> None:
-        """Raises UserError, naming the option, for values that no search can use together.
+        """Raise UserError, naming the option, for values that no search can use together.
 
         This refuses more than fairseq-generate, which replaces impossible values by similar ones,
         whereas our report of a translation states the requested values.
@@ -120,7 +120,7 @@ class TranslationOptions(SearchOptions):
             )
 
     def within_vocabulary(self, types: int) -> "TranslationOptions":
-        """With a beam of at most the words that there are, as in fairseq; a warning says so.
+        """Reduce the beam to at most the words that there are, as in fairseq; a warning says so.
 
         Args:
             types: size of the target dictionary
@@ -135,7 +135,7 @@ class TranslationOptions(SearchOptions):
 
 
 def search_of_configuration(config: Mapping[str, Any]) -> TranslationOptions:
-    """How a configuration says to search; UserError for an invalid number."""
+    """Return how a configuration says to search; UserError for an invalid number."""
     generation = config["generation"]
     search = {key: generation[key] for key in BEAM_OPTIONS if key in generation}
     penalty = str(config["task"].get("length_penalty") or "fairseq")
@@ -151,13 +151,13 @@ def check_search(config: Mapping[str, Any]) -> None:
 
 
 def key_of_flag(match: re.Match[str]) -> str:
-    """A search option as a configuration gives it: ``generation.max_len_b`` for ``--max-len-b``."""
+    """Return an option's key in a configuration: ``generation.max_len_b`` for ``--max-len-b``."""
     name = match.group()[2:].replace("-", "_")
     return f"generation.{name}" if name in BEAM_OPTIONS else f"task.{name}"
 
 
 def as_arguments(names: Sequence[str]) -> Any:
-    """A dataclass of these search options for a command line: None, or False, if not given.
+    """Return a dataclass of these search options for a command line: None, or False, if not given.
 
     What is not given is as the model was trained, or packed.
     """
@@ -175,7 +175,7 @@ def as_arguments(names: Sequence[str]) -> Any:
 
 
 def cli_overrides(arguments: object) -> dict[str, Any]:
-    """The search options that were given on a command line, by name."""
+    """Return the search options that were given on a command line, by name."""
     options = {}
     for item in fields(TranslationOptions):
         value = getattr(arguments, item.name, None)
@@ -185,7 +185,7 @@ def cli_overrides(arguments: object) -> dict[str, Any]:
 
 
 def flag(name: str) -> str:
-    """An option as it is given: ``--max-len-a``."""
+    """Return an option as it is given: ``--max-len-a``."""
     return "--" + name.replace("_", "-")
 
 
@@ -195,7 +195,7 @@ def flag(name: str) -> str:
 DEFAULTS: Mapping[str, Any] = vars(TranslationOptions())
 
 
-def in_words(options: Mapping[str, Any]) -> str:
+def describe_search(options: Mapping[str, Any]) -> str:
     """Describe a search by its recorded options: ``beam 4, lenpen 0.6``, and what is no default."""
     search = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     rule = "gnmt " if search["length_penalty"] == "gnmt" else ""

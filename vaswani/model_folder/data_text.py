@@ -51,7 +51,7 @@ class DataOptions:
 def text_recipe(
     options: DataOptions, folder: Path, langs: tuple[str, str], dictionaries: tuple[Path, Path]
 ) -> tuple[TextRecipe, Path | None]:
-    """How the text was prepared, and its BPE codes or SentencePiece's model: from options,
+    """Return how the text was prepared, and its BPE codes or SentencePiece's model: from options,
     recipe.yaml or the dictionary.
 
     Raises:
@@ -61,9 +61,9 @@ def text_recipe(
     prepared = text.recipe()
     places = [text.folder, folder] if prepared else [folder]
     sides = [symbols(path) for path in dictionaries]
-    kind, codes = find_codes(options, places, prepared, sides, dictionaries)
+    kind, subword_model = find_subword_model(options, places, prepared, sides, dictionaries)
     if prepared:
-        used = [*dictionaries, *([codes] if codes else [])]
+        used = [*dictionaries, *([subword_model] if subword_model else [])]
         text.check([path for path in used if is_inside(path, text.folder)])
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
@@ -81,19 +81,20 @@ def text_recipe(
     )
     if not prepared:
         print(
-            f"{folder} has no recipe.yaml: assuming the text is {describe(recipe)}", file=sys.stderr
+            f"{folder} has no recipe.yaml: assuming the text is {describe_text(recipe)}",
+            file=sys.stderr,
         )
-    return recipe, codes
+    return recipe, subword_model
 
 
-def find_codes(
+def find_subword_model(
     options: DataOptions,
     places: list[Path],
     prepared: Recipe | None,
     sides: list[list[str]],
     dictionaries: tuple[Path, Path],
 ) -> tuple[Name | None, Path | None]:
-    """What made the subwords (None: words are not split), and what it had learned.
+    """Return what made the subwords (None: words are not split), and what it had learned.
 
     Raises:
         UserError: there is no such file, or it is that of another dictionary.
@@ -118,25 +119,26 @@ def find_codes(
     if not named and not parts[kind]:
         return None, None
     paths = [place / name for place in places for name in FILE_NAMES[kind]]
-    own = next((path for path in paths if path.is_file()), None)
-    codes = Path(named) if named else own
-    if codes and own and sha256_of(codes) != sha256_of(own):
+    in_data = next((path for path in paths if path.is_file()), None)
+    subword_model = Path(named) if named else in_data
+    if subword_model and in_data and sha256_of(subword_model) != sha256_of(in_data):
         raise UserError(
-            f"{FLAGS[kind]} {codes} differs from {own}, which the data was split with: leave it out"
+            f"{FLAGS[kind]} {subword_model} differs from {in_data}, which the data was split with: "
+            "leave it out"
         )
-    if codes is None:
+    if subword_model is None:
         raise UserError(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
             f"{SUBWORD_MODELS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
         )
     if kind == SENTENCEPIECE:
         for path in dictionaries:
-            check_dictionary(codes, path)
-    return kind, codes
+            check_dictionary(subword_model, path)
+    return kind, subword_model
 
 
-def describe(recipe: TextRecipe) -> str:
-    """A recipe in words."""
+def describe_text(recipe: TextRecipe) -> str:
+    """Describe a recipe in words."""
     if recipe.subword == SENTENCEPIECE:
         return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")

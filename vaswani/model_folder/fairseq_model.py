@@ -66,7 +66,7 @@ def model_from_fairseq(
     Raises:
         UserError: it is another kind of model, or has something that this plugin's lacks.
     """
-    completed = complete(options, where)
+    completed = with_defaults(options, where)
     check_expressible(completed, where)
     parameters = rename_parameters(state, where)
     check_final_norms(completed, parameters, where)
@@ -87,8 +87,8 @@ def model_from_fairseq(
     return architecture, parameters
 
 
-def complete(options: Mapping[str, object], where: str) -> dict[str, Any]:
-    """The options with their architecture's defaults; UserError if it is not a transformer."""
+def with_defaults(options: Mapping[str, object], where: str) -> dict[str, Any]:
+    """Add the architecture's defaults to options; UserError if it is not a transformer."""
     name = options.get("_name") or options.get("arch")
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":
         raise UserError(
@@ -101,7 +101,7 @@ def complete(options: Mapping[str, object], where: str) -> dict[str, Any]:
 
 
 def check_expressible(options: Mapping[str, object], where: str) -> None:
-    """Raises UserError for an option with which our model would compute something else."""
+    """Raise UserError for an option with which our model would compute something else."""
     if options.get("activation_fn", "relu") not in ACTIVATION_NAMES:
         raise UserError(
             f"{where} has the activation function {options['activation_fn']}; this plugin's model "
@@ -118,7 +118,7 @@ def check_expressible(options: Mapping[str, object], where: str) -> None:
 def check_final_norms(
     options: Mapping[str, object], parameters: Mapping[str, Tensor], where: str
 ) -> None:
-    """Raises UserError for norms before the sub-layers and none after the last layer."""
+    """Raise UserError for norms before the sub-layers and none after the last layer."""
     for side in ("encoder", "decoder"):
         if (
             options.get(f"{side}_normalize_before")
@@ -131,8 +131,8 @@ def check_final_norms(
 
 
 def rename_parameters(state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The parameters under our names; UserError if one has no place in our model."""
-    present = with_present_names(state)
+    """Return the parameters under our names; UserError if one has no place in our model."""
+    present = to_present_names(state)
     if "decoder.output_projection.weight" not in present:  # it shares the embedding's
         present["decoder.output_projection.weight"] = present.get("decoder.embed_tokens.weight")
     requested = Reading(present)
@@ -158,8 +158,8 @@ class Reading(dict[str, Tensor]):
         return super().__getitem__(name)
 
 
-def with_present_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The learned parameters by the names that fairseq has for them since 0.9."""
+def to_present_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the learned parameters by the names that fairseq has for them since 0.9."""
     parameters = {}
     for name, value in state.items():
         if NOT_LEARNED.fullmatch(name):
@@ -179,7 +179,7 @@ def with_present_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return parameters
 
 
-def are_equal(parameters: Mapping[str, Tensor], one: str, other: str) -> bool:
-    """Whether two parameters have the same numbers, as if they were shared."""
-    first, second = parameters[one], parameters[other]
+def are_equal(parameters: Mapping[str, Tensor], name: str, shared: str) -> bool:
+    """Return whether two parameters have the same numbers, as if they were shared."""
+    first, second = parameters[name], parameters[shared]
     return bool(first.shape == second.shape and torch.equal(first, second))

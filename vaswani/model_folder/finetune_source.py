@@ -21,12 +21,12 @@ OF_MODEL = "model_folder_sha256"
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path is a model folder, complete or not, rather than a run."""
+    """Return whether a path is a model folder, complete or not, rather than a run."""
     return is_model_folder(path) and not Run(path).exists
 
 
 def model_as_config(folder: ModelFolder) -> dict[str, Any]:
-    """The sections of an experiment that a model folder has, as in a run's configuration."""
+    """Return the sections of an experiment that a model folder has, as in a run's configuration."""
     source, target = folder.langs
     origin = folder.table.origin
     return {
@@ -42,7 +42,7 @@ def model_as_config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def checkpoint_of(folder: ModelFolder) -> Path:
-    """A model folder's weights as a checkpoint beside it, the only form that fairseq reads.
+    """Return a model folder's weights as a checkpoint beside it, the only form that fairseq reads.
 
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.

@@ -17,7 +17,7 @@ from vaswani_transformer.io.folder_table import Variant
 
 
 def kept_options() -> list[str]:
-    """The model options that a folder keeps, in the order of its file: those that say what it is.
+    """Return the options that a folder keeps, in the order of its file: what the model is.
 
     The others say how it begins (``init``), or the same in other words.
     """
@@ -27,7 +27,7 @@ def kept_options() -> list[str]:
 
 
 def model_class(variant: Variant | None) -> type[VaswaniTransformerModel]:
-    """The class of a model: ours, or the subclass that a user-dir registered as ``arch``.
+    """Return the class of a model: ours, or the subclass that a user-dir registered as ``arch``.
 
     Raises:
         UserError: nothing of that name is registered.
@@ -39,7 +39,7 @@ def model_class(variant: Variant | None) -> type[VaswaniTransformerModel]:
 
 
 def plugin_config(config: TransformerConfig, variant: Variant | None) -> VaswaniTransformerConfig:
-    """The plugin's configuration of a model.
+    """Return the plugin's configuration of a model.
 
     Args:
         config: its sizes, with the options of a variant
@@ -57,7 +57,7 @@ def task_for(
     langs: tuple[str, str],
     model: VaswaniTransformerConfig,
 ) -> VaswaniTranslationTask:
-    """fairseq's task, without its data.
+    """Return fairseq's task, without its data.
 
     Args:
         source, target: dictionaries
@@ -74,14 +74,14 @@ def task_for(
 def configuration_and_task(
     folder: ModelFolder,
 ) -> tuple[VaswaniTransformerConfig, VaswaniTranslationTask]:
-    """The model's configuration and task as config.json describes them."""
+    """Return the model's configuration and task as config.json describes them."""
     config = plugin_config(folder.config, folder.table.variant)
     source, target = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
     return config, task_for(source, target, folder.langs, config)
 
 
 def build_variant(folder: ModelFolder) -> nn.Module:
-    """The model of a folder whose variant of the paper's is registered, in evaluation mode.
+    """Return the model of a folder whose variant of the paper's is registered, in evaluation mode.
 
     Raises:
         UserError: the user-dir does not register it.

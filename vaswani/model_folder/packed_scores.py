@@ -11,7 +11,7 @@ from typing import Any
 
 from vaswani.common.files import sha256_of
 from vaswani.folders.run import Run
-from vaswani.folders.search_options import differences, in_words
+from vaswani.folders.search_options import describe_search, differences
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
@@ -81,7 +81,7 @@ def why_left_out(
 
 
 def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows to keep of a report, each with what its score depends on."""
+    """Return the rows to keep of a report, each with what its score depends on."""
     files = report["files"]
     rows: dict[str, dict[str, Any]] = {}
     for name in SCORES:
@@ -95,7 +95,7 @@ def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> dict[s
             "score": score.get("score"),
             "signature": score.get("signature"),
             "precision": translation.get("precision"),
-            "decoding": in_words(translation["options"]),
+            "decoding": describe_search(translation["options"]),
             "sentences": report["lines"],
             "references_sha256": references["sha256"],
         }

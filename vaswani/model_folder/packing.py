@@ -26,7 +26,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
 def collect_model(checkpoint: Path, run: Run, options: DataOptions) -> Contents:
-    """A checkpoint with its data.
+    """Collect what a model folder is made of: a checkpoint with its data.
 
     Args:
         checkpoint: of our model, or of fairseq's ``transformer``
@@ -62,7 +62,7 @@ def collect_model(checkpoint: Path, run: Run, options: DataOptions) -> Contents:
 
 
 def round_to_float16(contents: Contents, checkpoint: Path) -> Contents:
-    """The same model with its parameters rounded to float16: half the bytes on disk.
+    """Round the parameters to float16: half the bytes on disk.
 
     Args:
         contents: what is packed
@@ -84,12 +84,12 @@ def round_to_float16(contents: Contents, checkpoint: Path) -> Contents:
 
 
 def user_dir_of(run: Run) -> str | None:
-    """The folder that defines a run's model, as its own configuration names it."""
+    """Return the folder that defines a run's model, as its own configuration names it."""
     return (run.configuration().get("common") or {}).get("user_dir")
 
 
 def data_bin_of(named: str | None, model: TrainedModel) -> DataBin:
-    """The data-bin, or another folder with the dictionaries."""
+    """Return the data-bin, or another folder with the dictionaries."""
     data = named or model.task.get("data")
     if not data:
         raise UserError(f"{model.checkpoint} does not say where its data is: give --data DIR")
@@ -104,7 +104,7 @@ def data_bin_of(named: str | None, model: TrainedModel) -> DataBin:
 
 
 def languages(options: DataOptions, task: Section, data: DataBin) -> tuple[str, str]:
-    """Source and target: as given, or as trained, or from the data."""
+    """Return source and target: as given, or as trained, or from the data."""
     pairs = data.pairs()
     source = options.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
     target = options.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
@@ -116,7 +116,7 @@ def languages(options: DataOptions, task: Section, data: DataBin) -> tuple[str, 
 
 
 def search_of(run: Run, model: TrainedModel) -> dict[str, Any]:
-    """How the run decodes: the options in its generation section, and its length penalty."""
+    """Return how the run decodes: the options in its generation section, and its length penalty."""
     sections: Mapping[str, Any] = run.configuration() if run.exists else model.sections
     section = sections.get("generation") or {}
     options = {name: section[name] for name in BEAM_OPTIONS if section.get(name) is not None}

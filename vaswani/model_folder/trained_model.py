@@ -115,7 +115,7 @@ class TrainedModel:
 
 
 def sections_of(state: Mapping[str, Any]) -> dict[str, Section]:
-    """The sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
+    """Return the sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
     cfg = state.get("cfg")
     if cfg is None:
         options = dict(vars(state["args"]))
@@ -124,7 +124,7 @@ def sections_of(state: Mapping[str, Any]) -> dict[str, Section]:
 
 
 def architecture_of(name: str, options: Section) -> tuple[dict[str, Any], Variant | None]:
-    """The options that a model folder keeps of one of our models, and what a variant has besides.
+    """Return the options that a model folder keeps, and what a variant has besides.
 
     Args:
         name: by which the model is registered

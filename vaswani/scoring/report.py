@@ -15,7 +15,7 @@ from vaswani.data import round_trip
 from vaswani.data.tokenisation import moses_tokeniser
 from vaswani.decoding.translated_file import check_files
 from vaswani.folders.run import Run
-from vaswani.folders.search_options import in_words
+from vaswani.folders.search_options import describe_search
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -195,7 +195,7 @@ def conditions(system: ScoreInput) -> str:
         f"references {lines.files[1]} (SHA-256 {digest})",
     ]
     if "options" in system.translation:  # of a run
-        search = in_words(system.translation["options"])
+        search = describe_search(system.translation["options"])
         parts.insert(0, f"decoded with {search}, in {system.translation.get('precision', 'fp32')}")
     return "; ".join(parts)
 

@@ -40,12 +40,12 @@ MATRICES = (
 
 
 def dictionary_name(language: str) -> str:
-    """The name of a language's vocabulary in a folder."""
+    """Return the name of a language's vocabulary in a folder."""
     return f"dict.{language}.txt"
 
 
 def read_table(folder: Path) -> ModelTable:
-    """What config.json says.
+    """Read what config.json says.
 
     Raises:
         ValueError: it is missing, was not written by ``vaswani pack``, or by another version of it;
@@ -68,7 +68,7 @@ def read_table(folder: Path) -> ModelTable:
 
 
 def shared_matrices(config: TransformerConfig) -> dict[str, str]:
-    """The matrices that are not stored, each with the one that it is."""
+    """Return the matrices that are not stored, each with the one that it is."""
     source, target, output = MATRICES
     if config.untie_embeddings:
         return {}
@@ -80,7 +80,7 @@ def shared_matrices(config: TransformerConfig) -> dict[str, str]:
 def read_config(
     architecture: Mapping[str, Any], where: str, variant: Variant | None = None
 ) -> TransformerConfig:
-    """The sizes in the section ``architecture`` of config.json, and a variant's own options.
+    """Read the sizes in the section ``architecture`` of config.json, and a variant's own options.
 
     Raises:
         ValueError: a name that this version does not know, or a value of another type.
@@ -126,7 +126,7 @@ def errors_of(where: str | Path) -> Iterator[None]:
 def read_weights(
     path: Path, config: TransformerConfig, check: Callable[[Shapes], None]
 ) -> "dict[str, Tensor]":
-    """A file's parameters in float32, with a shared matrix under all its names.
+    """Read a file's parameters in float32, with a shared matrix under all its names.
 
     Args:
         path: the file
@@ -228,7 +228,7 @@ class PackedModel:
         check_files(self.folder, names, self.sums)
 
     def parameters(self) -> "dict[str, Tensor]":
-        """The parameters in float32, with a shared matrix under all its names.
+        """Read the parameters in float32, with a shared matrix under all its names.
 
         The shapes of each side's last layer bound how large a model ``config`` describes.
 
@@ -261,7 +261,7 @@ def check_files(folder: Path, names: Iterable[str], sums: Mapping[str, str]) -> 
 
 
 def read_packed(folder: str | Path) -> PackedModel:
-    """What a folder holds, its files compared with their hashes.
+    """Read what a folder holds, its files compared with their hashes.
 
     Args:
         folder: made by ``vaswani pack``

@@ -20,21 +20,21 @@ KINDS = {
 }
 
 
-def options_of(hint: Any) -> list[Any]:
-    """The types that a hint allows, without None: str and list of ``str | list[str] | None``."""
+def types_in(hint: Any) -> list[Any]:
+    """List the types that a hint allows, without None: str, list of ``str | list[str] | None``."""
     is_union = get_origin(hint) in (Union, UnionType)
     return [kind for kind in get_args(hint) if kind is not type(None)] if is_union else [hint]
 
 
-def is_a(value: object, hint: Any) -> bool:
-    """Whether a value is of a type; a whole number is a number, ``true`` is none."""
+def is_of_type(value: object, hint: Any) -> bool:
+    """Return whether a value is of a type; a whole number is a number, ``true`` is none."""
     if value is None and hint is not Any:
         return type(None) in get_args(hint)
-    return any(is_one(value, kind) for kind in options_of(hint))
+    return any(is_of_kind(value, kind) for kind in types_in(hint))
 
 
-def is_one(value: object, kind: Any) -> bool:
-    """Whether a value is of a type that is no union; checks what is in lists and tables, too."""
+def is_of_kind(value: object, kind: Any) -> bool:
+    """Return whether a value is of a type that is no union; looks into lists and tables, too."""
     if kind is Any:
         return True
     plain = get_origin(kind) or kind
@@ -50,22 +50,22 @@ def is_one(value: object, kind: Any) -> bool:
         return False
     contents = get_args(kind)
     if isinstance(value, list) and contents:
-        return all(is_a(item, contents[0]) for item in value)
+        return all(is_of_type(item, contents[0]) for item in value)
     if isinstance(value, dict) and contents:
-        keys_are = all(is_a(key, contents[0]) for key in value)
-        return keys_are and all(is_a(item, contents[1]) for item in value.values())
+        keys_are = all(is_of_type(key, contents[0]) for key in value)
+        return keys_are and all(is_of_type(item, contents[1]) for item in value.values())
     return True
 
 
-def in_words(hint: Any, several: bool = False) -> str:
-    """What a value of a type may be: ``text or a list of text``.
+def describe_type(hint: Any, several: bool = False) -> str:
+    """Return what a value of a type may be: ``text or a list of text``.
 
     Args:
         hint: the type
         several: whether to name several such values: ``lists of text``
     """
     words = []
-    for kind in options_of(hint):
+    for kind in types_in(hint):
         plain = get_origin(kind) or kind
         contents = get_args(kind)
         if is_dataclass(plain):
@@ -73,7 +73,7 @@ def in_words(hint: Any, several: bool = False) -> str:
         elif plain is Literal:
             words += [repr(choice) for choice in contents]
         elif contents and contents[-1] is not Any:
-            words.append(f"{KINDS[plain][several]} of {in_words(contents[-1], several=True)}")
+            words.append(f"{KINDS[plain][several]} of {describe_type(contents[-1], several=True)}")
         else:
             words.append(KINDS[plain][several])
     return " or ".join(words)
@@ -88,18 +88,20 @@ def check_types(table: Mapping[str, object], hints: Mapping[str, Any], where: st
         where: the table is from, for the message
     """
     for key, hint in hints.items():
-        if key in table and not is_a(table[key], hint):
-            raise ValueError(f"{where}: {key} must be {in_words(hint)}, not {shown(table[key])}")
+        if key in table and not is_of_type(table[key], hint):
+            raise ValueError(
+                f"{where}: {key} must be {describe_type(hint)}, not {shorten(table[key])}"
+            )
 
 
-def shown(value: object) -> str:
-    """A value for a message, cut if it is long."""
+def shorten(value: object) -> str:
+    """Return a value for a message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_record(kind: type[T], table: object, where: str, others: bool = False) -> T:
-    """A table as the dataclass of its fields; a field may be a dataclass itself.
+    """Read a table as the dataclass of its fields; a field may be a dataclass itself.
 
     Args:
         kind: the dataclass; a field without a default is a key that has to be there. A key of
@@ -112,7 +114,7 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
         ValueError: it is no table, a key is unknown or missing, or a value is of another type.
     """
     if not isinstance(table, Mapping):
-        raise ValueError(f"{where} must be a table, not {shown(table)}")
+        raise ValueError(f"{where} must be a table, not {shorten(table)}")
     items = {key_of(item): item for item in fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in items and not others:
@@ -132,14 +134,14 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
 
 
 def key_of(item: "Field[Any]") -> str:
-    """The key of a dataclass's field: its name, or the ``key`` in its metadata."""
+    """Return the key of a dataclass's field: its name, or the ``key`` in its metadata."""
     key: str = item.metadata.get("key", item.name)
     return key
 
 
 def read_value(hint: Any, value: Any, where: str, others: bool) -> Any:
-    """A value of the hint's type; a table as the dataclass that it is to be."""
-    record = next((kind for kind in options_of(hint) if is_dataclass(kind)), None)
+    """Read a value of the hint's type; a table as the dataclass that it is to be."""
+    record = next((kind for kind in types_in(hint) if is_dataclass(kind)), None)
     if record is None or value is None:
         return value
     return read_record(record, value, where, others)  # type: ignore[arg-type, type-var]
