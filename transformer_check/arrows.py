@@ -46,7 +46,7 @@ def sublayers_in_order(wiring: Wiring) -> Finding:
     return passed()
 
 
-def listed(parts: list[Part]) -> str:
+def list_parts(parts: list[Part]) -> str:
     """Return the names of parts in a sentence; all layers of one kind are named once."""
     layers: dict[str, list[str]] = {}
     for part in parts:
@@ -59,14 +59,32 @@ def is_in_order(wiring: Wiring) -> bool:
     return not sublayers_in_order(wiring).failed
 
 
-def broken(wiring: Wiring, start: str, end: str) -> list[Part]:
-    """Return the parts that the part before them does not reach, though they should read it."""
-    links = []
-    for n in range(1, wiring.subject.config.layers + 1):
-        reader = wiring.part(end, n)
-        if reader and not wiring.reaches(wiring.part(start, n), reader):
-            links.append(reader)
-    return links
+def look_for_broken_links(wiring: Wiring, links: dict[str, str], reads: str, fix: str) -> Finding:
+    """Change the output of sub-layers: what the next sub-layer reads has to change.
+
+    Args:
+        wiring: the subject's
+        links: kind of sub-layer → the kind that should read its output, in each layer
+        reads: what the reader computes from it
+        fix: what to change in the model
+    """
+    if not is_in_order(wiring):
+        return waits_for("sublayer-order")
+    broken = []
+    for layer in range(1, wiring.subject.config.layers + 1):
+        for start, end in links.items():
+            reader = wiring.part(end, layer)
+            if reader and not wiring.reaches(wiring.part(start, layer), reader):
+                broken.append(reader)
+    if not broken:
+        return passed()
+    start = "self-attention" if SELF_ATTENTION in links else "attention"
+    return differs(
+        f"changing the output of {start} does not change the {reads} of {list_parts(broken)}",
+        f"other {reads}",
+        modules=wiring.modules_of(broken),
+        fix=fix,
+    )
 
 
 @check_of_wiring(
@@ -78,16 +96,11 @@ def broken(wiring: Wiring, start: str, end: str) -> list[Part]:
 )
 def cross_queries(wiring: Wiring) -> Finding:
     """Change the output of self-attention: the scores of cross-attention have to change."""
-    if not is_in_order(wiring):
-        return waits_for("sublayer-order")
-    links = broken(wiring, SELF_ATTENTION, CROSS_ATTENTION)
-    if not links:
-        return passed()
-    return differs(
-        f"changing the output of self-attention does not change the scores of {listed(links)}",
-        "other scores",
-        modules=wiring.modules_of(links),
-        fix="Compute the queries from the output of Add & Norm after self-attention.",
+    return look_for_broken_links(
+        wiring,
+        {SELF_ATTENTION: CROSS_ATTENTION},
+        "scores",
+        "Compute the queries from the output of Add & Norm after self-attention.",
     )
 
 
@@ -100,19 +113,13 @@ def cross_queries(wiring: Wiring) -> Finding:
 )
 def ffn_reads_attention(wiring: Wiring) -> Finding:
     """Change the output of attention: the activations of the network have to change."""
-    if not is_in_order(wiring):
-        return waits_for("sublayer-order")
     if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
         return not_run("no product with config.d_ff numbers per token was seen")
-    links = broken(wiring, ENCODER_ATTENTION, ENCODER_FFN)
-    links += broken(wiring, CROSS_ATTENTION, DECODER_FFN)
-    if not links:
-        return passed()
-    return differs(
-        f"changing the output of attention does not change the activations of {listed(links)}",
-        "other activations",
-        modules=wiring.modules_of(links),
-        fix="Compute the feed-forward network from the output of Add & Norm after attention.",
+    return look_for_broken_links(
+        wiring,
+        {ENCODER_ATTENTION: ENCODER_FFN, CROSS_ATTENTION: DECODER_FFN},
+        "activations",
+        "Compute the feed-forward network from the output of Add & Norm after attention.",
     )
 
 
@@ -129,9 +136,9 @@ def residual_connections(wiring: Wiring) -> Finding:
     if not missing:
         return passed()
     return differs(
-        f"the input of {listed(missing)} does not reach the layer's output",
+        f"the input of {list_parts(missing)} does not reach the layer's output",
         "x + Sublayer(x)",
-        says=f"No residual connection around {listed(missing)}.",
+        says=f"No residual connection around {list_parts(missing)}.",
         modules=wiring.modules_of(missing),
         fix="Add the sub-layer's input to its output.",
     )
@@ -144,7 +151,7 @@ def residual_connections(wiring: Wiring) -> Finding:
     fails="A sub-layer's output does not reach the next layer.",
     explains=("feed-forward-place", "residual-sums", "gradients"),
 )
-def carried_on(wiring: Wiring) -> Finding:
+def output_reaches_next_layer(wiring: Wiring) -> Finding:
     """Change a sub-layer's output: by residual connections alone, the next layer's input changes.
 
     Attention weights and activations stay as they are.
@@ -166,7 +173,7 @@ def carried_on(wiring: Wiring) -> Finding:
     if not lost:
         return passed()
     return differs(
-        f"the output of {listed(lost)} does not reach the next layer",
+        f"the output of {list_parts(lost)} does not reach the next layer",
         "every output in the next residual sum",
         modules=wiring.modules_of(lost),
         fix="Add each sub-layer's own input to its output, not the layer's input or an earlier x.",

@@ -2,6 +2,8 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -127,45 +129,58 @@ def dropout_rate(subject: Subject) -> Finding:
     )
 
 
-@check_of(
+INSIDE = ("attention weights", "feed-forward activations")
+
+CountsCheck = Callable[[Config, Counter[str]], Finding]
+
+
+def check_of_counts(check_id: str, **texts: Any) -> Callable[[CountsCheck], CountsCheck]:
+    """Put the function below into the checks; it gets how many dropouts a model has in each place.
+
+    It is not called where no random numbers were seen.
+    """
+
+    def add(look: CountsCheck) -> CountsCheck:
+        @check_of(check_id, "5.4", **texts)
+        def look_if_shown(subject: Subject) -> Finding:
+            counts = dropout_counts(subject)
+            if not counts:
+                return not_run("no random numbers of torch were seen in training mode")
+            return look(subject.config, counts)
+
+        return look
+
+    return add
+
+
+def list_counts(counts: Counter[str], places: Iterable[str]) -> str:
+    """Return how many dropouts there are in some places, for a sentence."""
+    return ", ".join(f"{place} {counts[place]}" for place in places if place in counts)
+
+
+@check_of_counts(
     "dropout-places",
-    "5.4",
     passes="Dropout is applied to the embeddings and to every sub-layer's output.",
     fails="Dropout is not applied exactly once to the embeddings and to every sub-layer's output.",
 )
-def dropout_places(subject: Subject) -> Finding:
+def dropout_places(config: Config, counts: Counter[str]) -> Finding:
     """Compare the shapes of the random numbers with the paper's."""
-    seen = dropout_counts(subject)
-    if not seen:
-        return not_run("no random numbers of torch were seen in training mode")
-    expected = expected_dropouts(subject.config)
-    if {place: seen[place] for place in expected} == expected and not seen["other"]:
+    expected = expected_dropouts(config)
+    if {place: counts[place] for place in expected} == expected and not counts["other"]:
         return passed()
-    places = [f"{place} {n}" for place, n in seen.items() if place in expected or place == "other"]
-    return differs(
-        f"dropouts: {', '.join(places)}",
-        ", ".join(f"{place} {n}" for place, n in expected.items()),
-    )
+    places = [place for place in counts if place in expected or place == "other"]
+    return differs(f"dropouts: {list_counts(counts, places)}", list_counts(expected, expected))
 
 
-@check_of(
+@check_of_counts(
     "extra-dropout",
-    "5.4",
     passes="Dropout is applied nowhere else.",
     fails="Dropout is also applied inside the sub-layers.",
 )
-def extra_dropout(subject: Subject) -> Finding:
+def extra_dropout(config: Config, counts: Counter[str]) -> Finding:
     """Count dropouts on attention weights and on the activations of feed-forward networks."""
-    seen = dropout_counts(subject)
-    if not seen:
-        return not_run("no random numbers of torch were seen in training mode")
-    more = [f"{place} {seen[place]}" for place in INSIDE if seen[place]]
-    if not more:
-        return passed()
-    return variant(f"dropouts: {', '.join(more)}", "none there")
-
-
-INSIDE = ("attention weights", "feed-forward activations")
+    inside = list_counts(counts, INSIDE)
+    return variant(f"dropouts: {inside}", "none there") if inside else passed()
 
 
 def expected_dropouts(c: Config) -> Counter[str]:
@@ -173,6 +188,7 @@ def expected_dropouts(c: Config) -> Counter[str]:
     return Counter(encoder=1 + 2 * c.layers, decoder=1 + 3 * c.layers)
 
 
+@lru_cache(maxsize=1)
 def dropout_counts(subject: Subject) -> Counter[str]:
     """Count the dropouts of a model in training, by the shapes of their random numbers."""
     c = subject.config

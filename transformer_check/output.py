@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from .arrows import listed, self_attention_without_source
+from .arrows import list_parts, self_attention_without_source
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .scores import slope_of
@@ -263,7 +263,7 @@ def same_numbers(wiring: Wiring) -> Finding:
     if not wrong:
         return passed()
     return differs(
-        f"only the queries or only the keys of {listed(wrong)} are normalised",
+        f"only the queries or only the keys of {list_parts(wrong)} are normalised",
         "both or neither",
         modules=wiring.modules_of(wrong),
     )

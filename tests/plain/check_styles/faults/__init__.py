@@ -1,6 +1,17 @@
 """The planted faults, by kind."""
 
-from . import attention, decoding, embeddings, norms, padding, sharing, training, training_loss
+from . import (
+    attention,
+    decoding,
+    embeddings,
+    norms,
+    padding,
+    public_models,
+    public_training,
+    sharing,
+    training,
+    training_loss,
+)
 from .fault import Fault
 
 KINDS: dict[str, list[Fault]] = {
@@ -12,5 +23,7 @@ KINDS: dict[str, list[Fault]] = {
     "sharing": sharing.FAULTS,
     "training": training.FAULTS,
     "embeddings": embeddings.FAULTS,
+    "public models": public_models.FAULTS,
+    "public training": public_training.FAULTS,
 }
 FAULTS = [fault for faults in KINDS.values() for fault in faults]

@@ -1,0 +1,271 @@
+"""Mistakes in training and decoding of public repositories and of students."""
+
+from .decoding import (
+    A_EVAL,
+    A_START,
+    M_CALL,
+    M_EVAL,
+    M_START,
+    S_EVAL,
+    S_START,
+    of_limit,
+    of_search,
+)
+from .fault import Fault
+from .training import of_loss, of_optimizer, of_rate
+from .training_loss import of_call
+from .training_loss import of_loss as of_training_loss
+
+FLAT = "z.flatten(0, 1), y.flatten(), ignore_index=PAD"
+SMOOTH = f"F.cross_entropy({FLAT}, label_smoothing=0.1 * 50 / 49)"
+
+LOSSES = [
+    of_training_loss(
+        "training's loss has no logarithm of the softmax",
+        "training-loss",
+        "log|softmax",
+        f"return F.nll_loss({FLAT})",
+    ),
+    of_training_loss(
+        "training's loss is of probabilities",
+        "training-loss",
+        "log|probabilit",
+        "z = z.softmax(-1)\n    " + f"return F.nll_loss({FLAT})",
+    ),
+    of_training_loss(
+        "training's softmax is over positions",
+        "training-loss",
+        "position|dimension|over the",
+        "z = z.log_softmax(1)\n    " + f"return F.nll_loss({FLAT})",
+    ),
+    of_training_loss(
+        "training multiplies the mean by the number of sentences",
+        "training-loss|loss-average",
+        "sentences",
+        f"return {SMOOTH} * len(y)",
+    ),
+    of_training_loss(
+        "training's smoothed probabilities do not sum to one",
+        "training-loss|label-smoothing",
+        "smooth|sum to",
+        "lp = z.log_softmax(-1)\n"
+        "    q = torch.full_like(lp, 0.1 / lp.size(-1)).scatter(-1, y[..., None], 0.9)\n"
+        "    return -(q * lp).sum(-1)[y != PAD].mean()",
+    ),
+    of_training_loss(
+        "training's loss is the perplexity",
+        "training-loss",
+        "perplexity|exp",
+        f"return {SMOOTH}.exp()",
+    ),
+    of_call(
+        "the decoder gets start tokens alone",
+        "target-shift|start-token",
+        "start",
+        "torch.full_like(target, START)",
+        "target",
+    ),
+    of_loss(
+        "the loss has no logarithm of the softmax",
+        "label-smoothing|loss-formula",
+        "log|softmax",
+        "F.nll_loss(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)",
+    ),
+    of_loss(
+        "the loss's softmax is over positions",
+        "label-smoothing|loss-formula|loss-average",
+        "position|dimension|over the",
+        "F.nll_loss(logits.log_softmax(1).flatten(0, 1), target.flatten(), ignore_index=PAD)",
+    ),
+]
+
+LION = """
+class Lion(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=1e-4, betas=(0.9, 0.98)))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.sub_(group["lr"] * m.lerp(p.grad, 0.1).sign())
+                m.lerp_(p.grad, 0.02)
+
+
+"""
+
+OPTIMIZERS = [
+    of_optimizer("Lion", "Lion", "Lion(PARAMETERS)", above=LION),
+    of_rate(
+        "cosine decay",
+        "cosine|decreas",
+        "512**-0.5 * 4000**-0.5 * (step / 4000 if step < 4000 else"
+        " 0.5 + 0.5 * torch.cos(torch.tensor(3.14159 * (step - 4000) / 96000)).item())",
+    ),
+]
+
+A_LOG = "log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]"
+M_LOG = "log_probs = output[0, -1].log_softmax(-1)"
+S_LOG = "log_p = output.log_softmax(-1)"
+M_BEST = "best_possible = live[0][1]"
+A_DRAWN = """def translate(model, source):
+    model.eval()
+    rows = torch.full((len(source), 1), START)
+    for _ in range(source.size(1) + 50):
+        shares = model(source, rows)[:, -1].softmax(-1)
+        rows = torch.cat([rows, torch.multinomial(shares, 1)], 1)
+    return rows.tolist()
+
+
+"""
+M_DRAWN = """@torch.no_grad()
+def drawn(model, source, limit):
+    ids = [START]
+    while ids[-1] != END and len(ids) <= limit:
+        shares = logits(model, source, torch.tensor([ids]))[0, -1].softmax(-1)
+        ids.append(int(torch.multinomial(shares, 1)))
+    return ids[1:]
+
+
+"""
+S_DRAWN = """rows = torch.full((len(source), 1), START)
+    for _ in range(source.size(1) + 50):
+        shares = logits(model, source, rows)[:, -1].softmax(-1)
+        rows = torch.cat([rows, torch.multinomial(shares, 1)], 1)
+    return rows"""
+
+SEARCHES = [
+    of_search(
+        "the next word is drawn",
+        "beam-search|decoding",
+        "random|draw|sampl",
+        [
+            (
+                "def translate(model, source, beam=4, alpha=0.6, extra=50):",
+                A_DRAWN + "def search(model, source, beam=4, alpha=0.6, extra=50):",
+            )
+        ],
+        [
+            (M_CALL, "drawn(model, sentence[None, :length], limit)"),
+            ("def translate(", M_DRAWN + "def translate("),
+        ],
+        [
+            (
+                "return [beam_search(model, row[row != PAD], width, alpha, 50) for row in source]",
+                S_DRAWN,
+            )
+        ],
+    ),
+    of_search(
+        "logits have a temperature",
+        "beam-search|decoding",
+        "temperature",
+        [(A_LOG, A_LOG.replace("output,", "output / 2,"))],
+        [(M_LOG, M_LOG.replace("output[0, -1]", "(output[0, -1] / 2)"))],
+        [(S_LOG, S_LOG.replace("output.", "(output / 2)."))],
+    ),
+    of_search(
+        "each hypothesis goes on with its likeliest word",
+        "beam-search",
+        "one (word|token)|its (likeliest|most probable|best)|greedy",
+        [
+            (
+                A_LOG,
+                A_LOG.replace(
+                    "\n        log_probs[:, PAD]",
+                    "\n        if length > 1:\n"
+                    "            likeliest = log_probs.amax(-1, keepdim=True)\n"
+                    '            log_probs = log_probs.masked_fill(log_probs < likeliest, float("-inf"))'
+                    "\n        log_probs[:, PAD]",
+                ),
+            )
+        ],
+        [
+            (
+                "values, tokens = log_probs.topk(2 * beam)",
+                "values, tokens = log_probs.topk(2 * beam if len(ids) == 1 else 1)",
+            ),
+            (M_BEST, f"if not live:\n            break\n        {M_BEST}"),
+        ],
+        [
+            (
+                S_LOG,
+                f"{S_LOG}\n        if position:\n"
+                "            likeliest = log_p.amax(-1, keepdim=True)\n"
+                '            log_p = log_p.masked_fill(log_p < likeliest, float("-inf"))',
+            )
+        ],
+    ),
+    of_search(
+        "no word is repeated",
+        "beam-search",
+        "repeat",
+        [(A_LOG, A_LOG.replace("\n", '\n        log_probs.scatter_(1, rows, float("-inf"))\n', 1))],
+        [("if token != PAD:", "if token != PAD and token not in ids:")],
+        [(S_LOG, f'{S_LOG}\n        log_p.scatter_(1, histories, float("-inf"))')],
+    ),
+    of_search(
+        "decoding starts with the source's first word",
+        "decoding|beam-search",
+        "start.*source|source's first",
+        [(A_START, "rows = source[:, :1].clone()")],
+        [(M_START, "live = [([int(sentence[0, 0])], 0.0)]")],
+        [(S_START, "histories = sentence[None, :1]")],
+    ),
+    of_search(
+        "cross-attention sees padding in decoding",
+        "decoding|beam-search",
+        "padding",
+        [
+            (
+                "model.decode(rows, memory, target_mask, source_mask)",
+                "model.decode(rows, memory, target_mask, None)",
+            )
+        ],
+        [
+            ("sentence[None, :length]", "sentence[None]"),
+            (
+                "(target, memory, causal, target == PAD, source_padding)",
+                "(target, memory, causal, target == PAD, None)",
+            ),
+        ],
+        [
+            ("row[row != PAD], width", "row, width"),
+            (
+                "caches, cross_caches, source_hidden)\n        log_p",
+                "caches, cross_caches, None)\n        log_p",
+            ),
+        ],
+    ),
+    of_search(
+        "each end makes the beam narrower",
+        "beam-search",
+        "narrower|smaller|fewer",
+        [],
+        [
+            ("elif len(live) < beam:", "elif len(live) < beam - len(finished):"),
+            (M_BEST, f"if not live:\n            break\n        {M_BEST}"),
+        ],
+        [
+            (
+                "alive = (~is_end).nonzero().flatten()[:width]",
+                "alive = (~is_end).nonzero().flatten()[: max(0, width - len(done))]\n"
+                "        if not len(alive):\n            break",
+            )
+        ],
+    ),
+    of_limit("at most twice the source's length and ten more", "18|2 ×|twice", "2 * s + 10"),
+    of_search(
+        "dropout is on in the encoder when decoding",
+        "decoding|beam-search",
+        "dropout",
+        [(A_EVAL, A_EVAL.replace("eval()", "train()\n    model.decoder.eval()"))],
+        [(M_EVAL, M_EVAL.replace("eval()", 'train()\n    model["decoder"].eval()'))],
+        [(S_EVAL, S_EVAL.replace("eval()", "train()\n    model.decoder.eval()"))],
+    ),
+]
+
+FAULTS: list[Fault] = [*LOSSES, *OPTIMIZERS, *SEARCHES]
