@@ -36,6 +36,7 @@ In the order in which to read it:
     optimization.py  5.3: learning rate and optimizer
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, by every combination of what a training loop may do
+    cross_entropies.py  what a loss may compute, rightly and wrongly
     searching.py     6.1: beam search, of a model that learns three sentences first
 """
 
@@ -98,7 +99,8 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
     subject = Subject(adapter, config, name)
     inverted = inverted_mask(subject)
     if inverted is not None:
-        return Card(name, only(inverted, checks), (), {}, time.perf_counter() - start)
+        results = results_without_logits(inverted, checks)
+        return Card(name, results, (), {}, time.perf_counter() - start)
     subject.run()
     derive_functions(subject)
     accepted = subject.accepted()
@@ -114,7 +116,7 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
     return Card(name, [*failures.values(), *results], accepted, places, seconds)
 
 
-def only(finding: Finding, checks: list[Check]) -> list[Result]:
+def results_without_logits(finding: Finding, checks: list[Check]) -> list[Result]:
     """Return the results of a model without logits: source-padding fails, others are not run."""
     results = []
     for each in checks:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .findings import DIFFERENCE, VARIANT, Finding, differs, not_run, passed
 from .subject import Subject, difference
-from .trace import traced
+from .trace import trace_model
 from .wiring import Wiring, check_of_wiring
 
 NO_ACTIVATION = "no activation"
@@ -61,7 +61,7 @@ def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
 def activations(wiring: Wiring) -> Finding:
     """Compare each first product with what the second product of its network reads."""
     subject = wiring.subject
-    with traced(wiring.wide) as trace:
+    with trace_model(wiring.wide) as trace:
         subject.logits(wiring.source, wiring.target)
     products = [event for event in trace.events if not event.is_softmax]
     if not products or len(products) != len(trace.reads):

@@ -7,7 +7,7 @@ import torch
 
 from .findings import Finding, differs, error, not_run, passed, waits_for
 from .subject import difference
-from .trace import traced
+from .trace import trace_model
 from .wiring import (
     ARRIVED,
     CROSS_ATTENTION,
@@ -20,8 +20,8 @@ from .wiring import (
     SELF_ATTENTION,
     Part,
     Wiring,
-    changed,
     check_of_wiring,
+    has_changed,
     shown_scores,
 )
 
@@ -267,7 +267,7 @@ def order_of_target(wiring: Wiring) -> Finding:
     first = wiring.part(SELF_ATTENTION, 1)
     swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
-    with traced(wiring.wide, layouts=wiring.subject.layouts) as trace:
+    with trace_model(wiring.wide, layouts=wiring.subject.layouts) as trace:
         wiring.subject.logits(wiring.source, swapped)
     for number in first.events if first else ():
         before = shown_scores(wiring.events[number])[..., -1, :]
@@ -291,14 +291,14 @@ def has_scores_of_model(wiring: Wiring, embedding: str, layer: str, kind: str) -
     x = subject.tensor(embedding, shape, subject.model, ids)
     memory = torch.zeros(1, wiring.source.size(1), subject.config.d_model)
     arguments = (x,) if kind == ENCODER_ATTENTION else (x, memory)
-    with traced(wiring.wide, layouts=wiring.subject.layouts) as trace:
+    with trace_model(wiring.wide, layouts=wiring.subject.layouts) as trace:
         subject.tensor(layer, shape, subject.model, *arguments)
     own = [event for event in trace.events if wiring.kind(event) == kind]
     events = part.events if part else ()
     if len(own) != len(events):
         return False
     before = [wiring.events[number] for number in events]
-    return not any(changed(old, new) for old, new in zip(before, own, strict=True))
+    return not any(has_changed(old, new) for old, new in zip(before, own, strict=True))
 
 
 def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Finding:

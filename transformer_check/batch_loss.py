@@ -7,16 +7,26 @@ Shape letters: B batch, S source, T target, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .cross_entropies import (
+    AVERAGES,
+    RIGHT,
+    SOFTMAXES,
+    USUAL,
+    cross_entropies,
+    entropy,
+    factors,
+    smoothings,
+)
 from .findings import Finding, differs, error, passed, variant, waits_for
 from .registry import check_of
-from .subject import AdapterError, Subject, shown
+from .subject import AdapterError, Subject, describe
 
 SOURCE, INPUT, LOSS = "source", "input", "loss"
 EQUAL = 2e-5
@@ -74,7 +84,7 @@ class Batch:
             value = subject.call("training_loss", subject.model, source, target)
         subject.model.eval()
         if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"training_loss returned {shown(value)}"
+            found = f"training_loss returned {describe(value)}"
             raise AdapterError(found, "training_loss", "one number, as a tensor")
         if not value.isfinite().all():
             raise AdapterError("training_loss returned NaN or infinity", "training_loss")
@@ -96,6 +106,8 @@ class Batch:
         repeats = "The decoder is to repeat its own input: both are shifted."
         by_two = "The target is shifted by two tokens."
         no_start = "The target has no start: its first token is never predicted."
+        alone = "The decoder's input is the start token alone: it never sees the target."
+        empty = "The decoder's input is padding alone: it never sees the target."
         yield Step("", source, right, target)
         for name, inputs, words in (
             ("The target is not shifted: each token is predicted from itself.", target, target),
@@ -110,6 +122,8 @@ class Batch:
             ("The decoder's input is shifted left: it has the token after the next.", left, target),
             ("The decoder is to predict the token before its input.", target, right),
             ("The decoder's input is reversed.", after(c.start, target.flip(1)), target),
+            (alone, torch.full_like(target, c.start), target),
+            (empty, torch.full_like(target, c.pad), target),
         ):
             yield Step(name, source, inputs, words)
         for name, inputs, words in (
@@ -146,120 +160,6 @@ def drop(target: Tensor, pad: int) -> Tensor:
     return words
 
 
-# ---- Cross entropies -----------------------------------------------------------------------------
-
-
-def smoothings(epsilon: float) -> dict[str, tuple[float, str]]:
-    """Return ε and over which classes it is spread, by the sentence of the mistake."""
-    kinds = {"": (epsilon, "others")}
-    kinds["It spreads ε over all V classes."] = (epsilon, "all")
-    kinds["It gives padding no probability."] = (epsilon, "no pad")
-    kinds["It has no label smoothing."] = (0.0, "others")
-    for other in (0.1, 0.2, 0.05, 0.3, 0.01):
-        if abs(other - epsilon) > 1e-6:
-            kinds[f"Its label smoothing is {other}."] = (other, "others")
-            kinds[f"Its label smoothing is {other}, spread over all V classes."] = (other, "all")
-    kinds["It smooths labels twice."] = (2 * epsilon - epsilon**2, "others")
-    return kinds
-
-
-USUAL = ("", "It spreads ε over all V classes.", "It gives padding no probability.")
-
-
-def cross_entropies(log_p: Tensor, words: Tensor, epsilon: float, over: str, pad: int) -> Tensor:
-    """Return the loss of each position [B, T]."""
-    types = log_p.size(-1)
-    of_word = -log_p.gather(-1, words[..., None])[..., 0]
-    everything = -log_p.sum(-1)
-    if over == "all":
-        return (1 - epsilon) * of_word + epsilon / types * everything
-    others = everything - of_word
-    if over == "no pad":
-        return (1 - epsilon) * of_word + epsilon / (types - 2) * (others + log_p[..., pad])
-    return (1 - epsilon) * of_word + epsilon / (types - 1) * others
-
-
-def entropy(epsilon: float, over: str, types: int) -> float:
-    """Return the entropy of the smoothed distribution, which a KL divergence subtracts."""
-    if not epsilon:
-        return 0.0
-    count = {"all": types, "others": types - 1, "no pad": types - 2}[over]
-    right = 1 - epsilon + (epsilon / types if over == "all" else 0.0)
-    each = epsilon / count
-    rest = (count - 1 if over == "all" else count) * each * math.log(each)
-    return -right * math.log(right) - rest
-
-
-Average = Callable[[Tensor, Tensor], Tensor]
-"""(the loss of each position [B, T], which positions are tokens) → one number"""
-
-
-def mean_of_steps(each: Tensor, real: Tensor) -> Tensor:
-    """Return the sum over steps of the means over sentences."""
-    return ((each * real).sum(0) / real.sum(0).clamp(min=1)).sum()
-
-
-RIGHT: dict[str, Average] = {
-    "": lambda each, real: (each * real).sum() / real.sum(),
-    "sum": lambda each, real: (each * real).sum(),
-}
-"""what the paper leaves open: a mean or a sum over tokens"""
-AVERAGES: dict[str, Average] = {
-    "It is divided by the number of sentences.": lambda e, r: (e * r).sum() / len(e),
-    "It is divided by all positions, padding included.": lambda e, r: (e * r).sum() / e.numel(),
-    "It is divided by the length of the longest sentence.": lambda e, r: (e * r).sum() / e.size(1),
-    "It is a mean of the sentences' means.": lambda e, r: ((e * r).sum(1) / r.sum(1)).mean(),
-    "It is a sum of the sentences' means.": lambda e, r: ((e * r).sum(1) / r.sum(1)).sum(),
-    "It is a sum of the steps' means.": mean_of_steps,
-    "It is a mean of the steps' means.": lambda e, r: mean_of_steps(e, r) / e.size(1),
-    "Padding has a part in it.": lambda e, r: e.mean(),
-    "Padding has a part in it, and it is a sum.": lambda e, r: e.sum(),
-    "Padding has a part in it, and it is divided by the tokens.": lambda e, r: e.sum() / r.sum(),
-    "Padding has a part in it, and it is divided by the sentences.": lambda e, r: e.sum() / len(e),
-}
-
-
-def scaled(averages: dict[str, Average], types: int) -> dict[str, tuple[Average, float]]:
-    """Return each average with the factors that a loss may have, by the sentence of both."""
-    factors = {
-        "": 1.0,
-        "It has a minus sign too many.": -1.0,
-        "It is in bits (log 2), not in nats.": 1 / math.log(2),
-        "It is divided by the vocabulary, too: use reduction='sum'.": 1 / types,
-        "It is twice the loss.": 2.0,
-        "It is half of the loss.": 0.5,
-    }
-    both = {}
-    for factor, number in factors.items():
-        for name, average in averages.items():
-            parts = ("" if name == "sum" else name, factor)
-            sentence = " ".join(filter(None, parts))
-            both[f"{sentence}|{name}"] = (average, number)
-    return both
-
-
-def probabilities_as_logits(logits: Tensor) -> Tensor:
-    """Return the log-probabilities of a softmax that is applied twice."""
-    return logits.softmax(-1).log_softmax(-1)
-
-
-def plain(logits: Tensor) -> Tensor:
-    """Return log-probabilities."""
-    return logits.log_softmax(-1)
-
-
-def transposed(logits: Tensor) -> Tensor:
-    """Return log-probabilities whose sentences and steps are mixed by a wrong reshape."""
-    return logits.transpose(0, 1).reshape(logits.shape).log_softmax(-1)
-
-
-SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
-    "": plain,
-    "It applies the softmax twice.": probabilities_as_logits,
-    "It mixes sentences and steps of the logits: a view without a transpose.": transposed,
-}
-
-
 class Losses:
     """The value of training_loss for two batches, and the combinations that give it."""
 
@@ -290,29 +190,37 @@ class Losses:
         except AdapterError:  # the model refuses such an input, so it is not trained with it
             return None
         tables = [SOFTMAXES[softmax](each) for each in raw]
-        averages = scaled({**RIGHT, **AVERAGES}, types)
+        averages = {**RIGHT, **AVERAGES}
         for smoothing, (epsilon, over) in smoothings(self.subject.config.label_smoothing).items():
             for offset in (0.0, entropy(epsilon, over, types)):
                 losses = []
                 for table, words in zip(tables, (step.words, same.words), strict=True):
                     each = cross_entropies(table, words, epsilon, over, pad) - offset
                     losses.append((each, words.ne(pad)))
-                for name, (average, factor) in averages.items():
-                    self.tried += 1
-                    if all(
-                        near(factor * float(average(*loss)), batch.value)
-                        for loss, batch in zip(losses, self.batches, strict=True)
-                    ):
-                        said = " ".join(filter(None, (softmax, smoothing)))
-                        of_average = name.split("|")[0]
-                        usual = smoothing in USUAL and not softmax
-                        return Fit(step.name, step.concerns, said, of_average, usual)
+                for name, average in averages.items():
+                    values = [float(average(*loss)) for loss in losses]
+                    factor = self.factor_of(values)
+                    if factor is None:
+                        continue
+                    of_average = " ".join(filter(None, ("" if name == "sum" else name, factor)))
+                    said = " ".join(filter(None, (softmax, smoothing)))
+                    usual = smoothing in USUAL and not softmax
+                    return Fit(step.name, step.concerns, said, of_average, usual)
                 if not offset and not epsilon:
                     break
         return None
 
+    def factor_of(self, values: list[float]) -> str | None:
+        """Return the sentence of the factor by which values are those of training_loss, or None."""
+        for says, factor in factors(self.subject.config.vocabulary).items():
+            self.tried += 1
+            pairs = zip(values, self.batches, strict=True)
+            if all(is_near(factor * value, batch.value) for value, batch in pairs):
+                return says
+        return None
 
-def near(value: float, expected: float) -> bool:
+
+def is_near(value: float, expected: float) -> bool:
     """Return whether two losses are equal; NaN is equal to NaN."""
     if math.isnan(value) or math.isnan(expected):
         return math.isnan(value) and math.isnan(expected)

@@ -26,7 +26,7 @@ class Result(NamedTuple):
         return self.check.fails if self.finding.failed else self.check.passes
 
 
-def named(result: Result) -> str:
+def name_with_side(result: Result) -> str:
     """Return the id of a result with its side."""
     return f"{result.check.id} ({result.check.side})" if result.check.side else result.check.id
 

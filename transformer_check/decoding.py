@@ -16,7 +16,8 @@ from .embeddings import factor_and_rows, positions
 from .scores import Scales, slope_of
 from .searches import Row, Tables
 from .subject import AdapterError, Subject
-from .trace import SOFTMAX, Layouts, to_front, traced
+from .tables import SUMS, rows_of_table
+from .trace import SOFTMAX, Layouts, to_front, trace_model
 from .wiring import HIDDEN
 
 
@@ -39,23 +40,14 @@ class OtherPositions(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = func.overloadpacket.__name__
-        if name in ("add", "add_") and isinstance(args[1], Tensor):
-            length = self.length(args[1])
+        if func.overloadpacket.__name__ in SUMS:
+            length = rows_of_table(args[1], self.table)
             if length:
                 self.seen += 1
                 if self.seen > self.first:
                     rows = self.table[self.rows(length)].view(args[1].shape)
                     return func(args[0], rows, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
-
-    def length(self, tensor: Tensor) -> int:
-        """Return L if a tensor is the first L rows of the table, else 0."""
-        length = tensor.numel() // self.table.size(1)
-        if tensor.size(-1) != self.table.size(1) or not 0 < length <= len(self.table):
-            return 0
-        rows = tensor.detach().reshape(length, -1)
-        return length if float((rows - self.table[:length]).abs().max()) < 1e-4 else 0
 
 
 class Unmasked(Scales):
@@ -105,7 +97,7 @@ class Decoder:
         subject: the implementation
         model: a model of it
         source: [B, S]
-        start: with which hypotheses begin
+        start: with which hypotheses begin; None for the first token of the source
         only_last: whether the model gets the last token alone
         change: a context in which the model runs, for hypotheses of T tokens
     """
@@ -115,7 +107,7 @@ class Decoder:
         subject: Subject,
         model: nn.Module,
         source: Tensor,
-        start: int,
+        start: int | None,
         only_last: bool = False,
         change: Callable[[int], Any] = lambda length: nullcontext(),
     ) -> None:
@@ -142,7 +134,8 @@ class Decoder:
     @torch.no_grad()
     def compute(self, sentence: int, rows: list[Row]) -> Tensor:
         """Return logits [N, V] of hypotheses of one length."""
-        target = torch.tensor([[self.start, *row] for row in rows])
+        start = int(self.source[sentence, 0]) if self.start is None else self.start
+        target = torch.tensor([[start, *row] for row in rows])
         if self.only_last:
             target = target[:, -1:]
         source = self.source[sentence : sentence + 1].expand(len(rows), -1)
@@ -174,9 +167,18 @@ def wrong_decoders(
         "does not mask the source's padding in decoding",
         decoder(change=lambda length: without_mask(subject, {(size, size), (length, size)})),
     )
+    yield (
+        "does not mask the source's padding in cross-attention when decoding",
+        decoder(change=lambda length: without_mask(subject, {(length, size)})),
+    )
+    yield (
+        "does not mask the source's padding in the encoder when decoding",
+        decoder(change=lambda length: without_mask(subject, {(size, size)})),
+    )
     yield "starts with the end token instead of start", decoder(start=c.end)
     yield "starts with padding instead of start", decoder(start=c.pad)
-    yield "reads the source reversed", decoder(source=reversed_rows(source, c.pad))
+    yield "starts with the source's first token instead of start", decoder(start=None)
+    yield "reads the source reversed", decoder(source=reverse_rows(source, c.pad))
     yield "reverses the source with its padding", decoder(source=source.flip(1))
     without_end = source.masked_fill(source == c.end, c.pad)
     yield "leaves out the source's end token", decoder(source=without_end)
@@ -189,7 +191,7 @@ def wrong_decoders(
     yield "mixes the sentences of a batch", decoder(source=source.roll(-1, 0))
 
 
-def reversed_rows(source: Tensor, pad: int) -> Tensor:
+def reverse_rows(source: Tensor, pad: int) -> Tensor:
     """Reverse the words of each sentence, and leave padding on the right."""
     rows = source.clone()
     for row in rows:
@@ -203,7 +205,7 @@ def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
 
     @contextmanager
     def context() -> Iterator[None]:
-        with traced(), Unmasked(subject.layouts, shapes):
+        with trace_model(), Unmasked(subject.layouts, shapes):
             yield
 
     return context()

@@ -108,7 +108,7 @@ def embedding_of(
         if not name:
             x = first_norm_input(subject, model, source, target, ids.size(1))
         else:
-            with recorded_call(model.get_submodule(name)) as call:
+            with record_call(model.get_submodule(name)) as call:
                 subject.logits(source, target, model)
             x = input_of_length(call, (*ids.shape, subject.config.d_model))
         if x is None:
@@ -165,7 +165,7 @@ def layer_of_module(subject: Subject, function: str, name: str) -> Callable[...,
         source = dummy(subject, batch, length if memory is None else memory.size(1))
         target = dummy(subject, batch, length + 2 if memory is None else length)
         replacing = Replacing([x] if memory is None else [x, memory])
-        with recorded_call(module) as call, _disable_current_modes(), torch.enable_grad():
+        with record_call(module) as call, _disable_current_modes(), torch.enable_grad():
             subject.logits(source, target, model)
         arguments = replacing(call.get("arguments", ()))
         named = replacing(call.get("named", {}))
@@ -180,7 +180,7 @@ def layer_of_module(subject: Subject, function: str, name: str) -> Callable[...,
 
 
 @contextmanager
-def recorded_call(module: nn.Module) -> Any:
+def record_call(module: nn.Module) -> Any:
     """Record the arguments of a module's first call in the block."""
     call: dict[str, Any] = {}
 

@@ -12,10 +12,10 @@ from .findings import Finding, differs, error, not_run, passed, variant
 from .modes import training_mode
 from .registry import check_of
 from .subject import SAME, Config, Subject, difference
-from .trace import traced
+from .trace import trace_model
 
 
-def in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, Any, Any]:
+def run_in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, Any, Any]:
     """Return the output in training with dropout 0.5, in evaluation, and a trace of the first.
 
     ``arguments`` follow the model.
@@ -25,7 +25,7 @@ def in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, 
         torch.manual_seed(1)
         calm = subject.call(function, model, *arguments)
         model.train()
-        with traced() as trace:
+        with trace_model() as trace:
             lively = subject.call(function, model, *arguments)
     return lively.detach(), calm.detach(), trace
 
@@ -106,7 +106,7 @@ def dropout_rate(subject: Subject) -> Finding:
     rate = 0.2
     model = subject.build(dropout=rate)
     model.train()
-    with torch.random.fork_rng(devices=[]), traced() as trace:
+    with torch.random.fork_rng(devices=[]), trace_model() as trace:
         torch.manual_seed(1)
         subject.call("logits", model, subject.source, subject.target)
     wrong = [seen for seen in trace.rates if not abs(seen - rate) < 1e-6]
@@ -194,7 +194,7 @@ def dropout_counts(subject: Subject) -> Counter[str]:
     c = subject.config
     batch, length = subject.source.shape
     steps = subject.target.size(1)
-    _, _, trace = in_training(subject, "logits", subject.source, subject.target)
+    _, _, trace = run_in_training(subject, "logits", subject.source, subject.target)
     counts: Counter[str] = Counter()
     rows = {batch * length: "encoder", batch * steps: "decoder"}
     for shape in trace.draws:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dropout import in_training
+from .dropout import run_in_training
 from .findings import Finding, differs, error, not_run, passed, variant
 from .registry import check_of
 from .sinusoids import PAPER, Formula, formula_of
 from .subject import SAME, AdapterError, Subject, difference
-from .tables import position_tables
+from .tables import PositionSums, position_tables
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
 
@@ -40,7 +40,7 @@ def check_of_embeddings(
     return add
 
 
-def embedded(subject: Subject, function: str, ids: Tensor) -> Tensor:
+def embed(subject: Subject, function: str, ids: Tensor) -> Tensor:
     """[B, L] → [B, L, D]."""
     return subject.tensor(function, (*ids.shape, subject.config.d_model), subject.model, ids)
 
@@ -51,7 +51,7 @@ def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, flo
     Positions drop out of the difference of two words at one position.
     """
     ids = torch.stack([subject.source[0], subject.source[1]])
-    embeddings = embedded(subject, function, ids).detach()
+    embeddings = embed(subject, function, ids).detach()
     between_words = (embeddings[0] - embeddings[1]).flatten()
     types, width = subject.config.vocabulary, subject.config.d_model
     fits = []
@@ -108,7 +108,7 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
 
 def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
     """Return the sentence and the fix for an input that is no sum of rows and positions."""
-    x = embedded(subject, function, subject.source).detach()  # [B, L, D]
+    x = embed(subject, function, subject.source).detach()  # [B, L, D]
     fix = "The first layer's input is dropout(embedding * sqrt(d_model) + positions)."
     variances = x.var(-1, unbiased=False)
     if float(x.mean(-1).abs().max()) < 1e-2 and float((variances - 1).abs().max()) < 2e-2:
@@ -119,6 +119,9 @@ def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
     for matrix in subject.model.parameters():
         if matrix.shape != (types, width):
             continue
+        if is_linear(subject, function, matrix.detach()):
+            says = "A linear layer stands between the embeddings and the first layer."
+            return says, fix
         rows = matrix.detach()[subject.source]
         crossed = x[0] * rows[1] - x[1] * rows[0]
         if float(crossed.abs().max()) < 1e-3 * float((x[0] * rows[1]).abs().max()):
@@ -127,11 +130,22 @@ def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
     return "The first layer's input is not a multiple of the embeddings plus positions.", fix
 
 
+def is_linear(subject: Subject, function: str, matrix: Tensor) -> bool:
+    """Return whether an embedding is a linear map of the rows of a matrix [V, D], plus a bias."""
+    types, width = matrix.shape
+    if types < width + 4:
+        return False
+    x = embed(subject, function, torch.arange(types)[:, None]).detach()[:, 0].double()
+    rows = torch.cat([matrix.double(), torch.ones(types, 1).double()], dim=1)
+    fit = torch.linalg.lstsq(rows, x).solution
+    return float((rows @ fit - x).norm()) < 1e-3 * float(x.norm())
+
+
 def positions(subject: Subject, function: str) -> Tensor:
     """Return what is left of the embedding without the tokens' rows [L, D]."""
     factor, matrix, _ = factor_and_rows(subject, function)
     ids = subject.words(1, min(64, subject.config.max_length - 1), seed=3)
-    return (embedded(subject, function, ids).detach() - factor * matrix[ids])[0]
+    return (embed(subject, function, ids).detach() - factor * matrix[ids])[0]
 
 
 @lru_cache(maxsize=4)
@@ -159,9 +173,9 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         return error("zeros", expected, says=says, explains=("source-order", "target-order"))
     formula = formula_of_positions(subject, function)
     if formula == PAPER:
-        return passed()
+        return look_for_other_sums(subject, function, seen)
     if formula is None:
-        if learned(subject):
+        if learned_tables(subject):
             return not_run("the positions are learned")
         return differs(
             f"values from {float(seen.min()):.3g} to {float(seen.max()):.3g}",
@@ -188,10 +202,27 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
     )
 
 
-def positions_trained(subject: Subject, function: str) -> bool:
+def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Finding:
+    """Return a difference if the model adds the positions [L, D] once more than at its start."""
+    source, target = subject.source[:1], subject.target[:1]
+    ids = source if function == "embedding" else target
+    with PositionSums(table) as trace:  # with gradients: torch's encoder is another without
+        subject.call("logits", subject.model, source, target)
+    count = trace.count(ids.size(1))
+    if count <= 1:
+        return passed()
+    return differs(
+        f"{count} sums with the positions in one run",
+        "1, before the first layer",
+        says="Positions are added again after the first layer's input.",
+        fix="Add the positions to the embeddings alone.",
+    )
+
+
+def has_trained_positions(subject: Subject, function: str) -> bool:
     """Return whether a parameter changes the difference of one token at two positions."""
     ids = subject.source[:1, :1].expand(1, 4)
-    embeddings = embedded(subject, function, ids)
+    embeddings = embed(subject, function, ids)
     parameters = [p for p in subject.model.parameters() if p.requires_grad]
     if not embeddings.requires_grad:
         return False
@@ -201,7 +232,7 @@ def positions_trained(subject: Subject, function: str) -> bool:
     return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
 
 
-def learned(subject: Subject) -> list[str]:
+def learned_tables(subject: Subject) -> list[str]:
     """Return what of the positions is learned: names of tables, or functions of the file."""
     tables = [name for name, _ in position_tables(subject)]
     if tables:
@@ -209,7 +240,7 @@ def learned(subject: Subject) -> list[str]:
     functions = []
     for function in SIDES.values():
         try:
-            if subject.defines(function) and positions_trained(subject, function):
+            if subject.defines(function) and has_trained_positions(subject, function):
                 functions.append(f"{function}()")
         except AdapterError:  # a finding of the checks that need it
             continue
@@ -225,7 +256,7 @@ def learned(subject: Subject) -> list[str]:
 )
 def fixed_positions(subject: Subject) -> Finding:
     """Look for tables of positions that get a gradient, which only row (E) of Table 3 has."""
-    trained = learned(subject)
+    trained = learned_tables(subject)
     expected = subject.config.learned_positions
     if trained and expected:
         return passed("The positional encodings are learned, as CONFIG.learned_positions says.")
@@ -251,7 +282,7 @@ def dropout_on_sum(subject: Subject, function: str) -> Finding:
     """With dropout 0.5, each activation is zero in training, or twice that in evaluation."""
     if factor_and_rows(subject, function)[2] > 1e-2:
         return not_run(NO_MULTIPLE)
-    in_train, in_eval, _ = in_training(subject, function, subject.source)
+    in_train, in_eval, _ = run_in_training(subject, function, subject.source)
     zero = in_train.abs() < 1e-6
     double = (in_train - 2 * in_eval).abs() < 1e-3 * in_eval.abs().max()
     share = float(zero.float().mean())

@@ -133,11 +133,14 @@ def sums(layer: Layer) -> Finding:
     explains = ("gradients", "final-norm", "output-scale") if extra[AFTER] else ()
     lost = f"; {hidden} biases have no effect" if hidden else ""
     return differs(
-        f"biases: {described(seen)}{lost}", described(beside), says=says, explains=explains
+        f"biases: {describe_places(seen)}{lost}",
+        describe_places(beside),
+        says=says,
+        explains=explains,
     )
 
 
-def described(places: Counter[Place]) -> str:
+def describe_places(places: Counter[Place]) -> str:
     """Write how many biases are added to what."""
     names: dict[Place, str] = {1.0: "a norm of x", RAW: "x", 0.0: "nothing"}
     names |= {2 * RAW: "twice x", 2.0: "twice a norm of x", 0.5: "half a norm of x"}
@@ -237,7 +240,7 @@ def epsilon_of(layer: Layer) -> float:
 def dropout_before_sum(layer: Layer) -> Finding:
     """Count the draws of random numbers; they change nothing where sub-layers return zero."""
     subject = layer.subject
-    draws = layer.in_training().draws
+    draws = layer.run_in_training().draws
     outputs = sum(shape[-1:] == (subject.config.d_model,) for shape in draws)
     model = subject.model
     subject.model = subject.build(dropout=0.5)
@@ -258,4 +261,9 @@ def dropout_before_sum(layer: Layer) -> Finding:
             f"{layer.sublayers}, on the sub-layers' outputs alone",
             says="Dropout is applied to the residual connection or to the norm's output.",
         )
-    return differs(f"dropouts of [L, d_model]: {outputs}", f"{layer.sublayers}")
+    twice = "Dropout is applied more than once to a sub-layer's output."
+    return differs(
+        f"dropouts of [L, d_model]: {outputs}",
+        f"{layer.sublayers}",
+        says=twice if outputs > layer.sublayers else "",
+    )

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .activation import ACTIVATIONS
-from .dropout import in_training
+from .dropout import run_in_training
 from .findings import Finding
 from .registry import check_of
-from .subject import SAME, AdapterError, Subject, difference, zeroed
-from .trace import Trace, traced
+from .subject import SAME, AdapterError, Subject, difference, set_to_zero
+from .trace import Trace, trace_model
 
 ENCODER_LAYER, DECODER_LAYER = "encoder_layer", "decoder_layer"
 
@@ -81,18 +81,18 @@ class Layer:
 
     def bare(self, x: Tensor) -> Tensor:
         """With sub-layers that give zero."""
-        with zeroed([*self.attention, *self.ffn]), torch.no_grad():
+        with set_to_zero([*self.attention, *self.ffn]), torch.no_grad():
             return self(x)
 
     def with_bias(self, x: Tensor, bias: nn.Parameter, values: Tensor) -> Tensor:
         """With sub-layers that give zero, but for one bias."""
-        with zeroed([*self.attention, *self.ffn]), torch.no_grad():
+        with set_to_zero([*self.attention, *self.ffn]), torch.no_grad():
             bias.copy_(values)
             return self(x)
 
     def with_ffn(self, x: Tensor) -> Tensor:
         """With attention that gives zero, and without the last bias."""
-        with zeroed(self.attention), torch.no_grad():
+        with set_to_zero(self.attention), torch.no_grad():
             return self(x)
 
     def biases(self) -> list[nn.Parameter]:
@@ -103,13 +103,13 @@ class Layer:
     def trace(self, x: Tensor) -> Trace:
         """Of a run without biases."""
         biases = [p for p in (*self.attention, *self.ffn) if not self.subject.is_matrix(p)]
-        with zeroed(biases), traced(layouts=self.subject.layouts) as trace:
+        with set_to_zero(biases), trace_model(layouts=self.subject.layouts) as trace:
             self(x)
         return trace
 
-    def in_training(self) -> Trace:
+    def run_in_training(self) -> Trace:
         """Of a run with dropout 0.5."""
-        return in_training(self.subject, self.function, *self.arguments(self.x))[2]
+        return run_in_training(self.subject, self.function, *self.arguments(self.x))[2]
 
 
 @lru_cache(maxsize=2)

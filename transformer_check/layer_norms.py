@@ -44,7 +44,7 @@ def is_candidate(name: str, module: nn.Module, width: int) -> bool:
     return "norm" in type(module).__name__.lower()
 
 
-class Norms:
+class CalledNorms:
     """The norms of a subject's model, in the order in which they are called."""
 
     def __init__(self, subject: Subject) -> None:
@@ -80,12 +80,12 @@ class Norms:
 
 
 @lru_cache(maxsize=1)
-def norms_of(subject: Subject) -> Norms:
+def called_norms_of(subject: Subject) -> CalledNorms:
     """Return the subject's; one for all checks."""
-    return Norms(subject)
+    return CalledNorms(subject)
 
 
-def standardised(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+def standardise(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return numbers of mean 0 and variance 1 over some dimensions."""
     centred = x - x.mean(dims, keepdim=True)
     return centred / centred.pow(2).mean(dims, keepdim=True).sqrt()
@@ -99,22 +99,20 @@ def formulas(x: Tensor, norm: Norm) -> dict[str, Tensor]:
     width = x.size(-1)
     batch, length = norm.batch, norm.length
     return {
-        "": standardised(x, (-1,)),
+        "": standardise(x, (-1,)),
         "sample": centred / x.std(-1, keepdim=True),  # norm-variance says so
         "it is RMSNorm: it does not subtract the mean": x / root,
         "it does not subtract the mean": x / variance.sqrt(),
         "it does not divide by the standard deviation": centred,
         "it divides by the variance instead of the standard deviation": centred / variance,
-        "it normalises over the positions of a sentence, not per token": standardised(x, (length,)),
-        "it normalises over positions and d_model together, not per token": standardised(
+        "it normalises over the positions of a sentence, not per token": standardise(x, (length,)),
+        "it normalises over positions and d_model together, not per token": standardise(
             x, (length, 2)
         ),
-        "it normalises over the sentences of the batch, not per token": standardised(x, (batch,)),
-        "it normalises over batch and positions (BatchNorm), not per token": standardised(
-            x, (0, 1)
-        ),
-        "it normalises over the batch and d_model, not per token": standardised(x, (batch, 2)),
-        "it normalises over the whole batch at once, not per token": standardised(x, (0, 1, 2)),
+        "it normalises over the sentences of the batch, not per token": standardise(x, (batch,)),
+        "it normalises over batch and positions (BatchNorm), not per token": standardise(x, (0, 1)),
+        "it normalises over the batch and d_model, not per token": standardise(x, (batch, 2)),
+        "it normalises over the whole batch at once, not per token": standardise(x, (0, 1, 2)),
         "it scales each token to unit length": x / x.norm(dim=-1, keepdim=True),
         "it scales each token to unit length after subtracting the mean": centred
         / centred.norm(dim=-1, keepdim=True),
@@ -151,7 +149,7 @@ def mistake_of(norm: Norm) -> str:
 def epsilon_of_norm(norm: Norm) -> float:
     """Return the ε of a LayerNorm: tokens of variance 1 get the variance 1 / (1 + ε)."""
     rng = torch.Generator().manual_seed(20)
-    x = standardised(torch.randn(norm.shape, generator=rng, dtype=torch.float64), (-1,)).float()
+    x = standardise(torch.randn(norm.shape, generator=rng, dtype=torch.float64), (-1,)).float()
     with torch.no_grad():
         result = plain_copy(norm.module)(x)
     variance = float(result.double().var(-1, unbiased=False).mean())
@@ -159,7 +157,7 @@ def epsilon_of_norm(norm: Norm) -> float:
     return 0.0 if is_of_sample else 1 / variance - 1
 
 
-def uses(norm: Norm) -> tuple[bool, bool]:
+def parts_in_use(norm: Norm) -> tuple[bool, bool]:
     """Return whether a norm has a gain and a bias that change its result."""
     rng = torch.Generator().manual_seed(19)
     x = torch.randn(norm.shape, generator=rng)
@@ -206,7 +204,7 @@ MIXES = (
 )
 def layer_norms(subject: Subject) -> Finding:
     """Give each norm tokens of several means and variances, and compare with formulas."""
-    found = list(norms_of(subject).found.values())
+    found = list(called_norms_of(subject).found.values())
     if not found:
         return not_run("no module with a norm's parameters or name was called")
     mistakes = {norm.name: mistake_of(norm) for norm in found}
@@ -235,7 +233,7 @@ def layer_norms(subject: Subject) -> Finding:
         )
     without: dict[str, list[str]] = {}
     for norm in found:
-        has_gain, has_bias = uses(norm)
+        has_gain, has_bias = parts_in_use(norm)
         parts = [part for part, has in (("gain", has_gain), ("bias", has_bias)) if not has]
         if parts:
             without.setdefault(" and no ".join(parts), []).append(norm.name)

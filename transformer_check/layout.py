@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
-from .card import Card, Problem, Result, named
+from .card import Card, Problem, Result, name_with_side
 from .findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT
 from .registry import NOT_COVERED
 from .subject import SIGNATURES
@@ -53,9 +53,9 @@ def lines_of(card: Card, verbose: bool = False) -> list[str]:
 def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> list[str]:
     """Return the counts, the time, and which problem to fix first."""
     counts = [
-        counted(len(errors), "error"),
-        counted(len(differences), "difference"),
-        counted(len(card.problems_of(VARIANT)), "variant"),
+        count_noun(len(errors), "error"),
+        count_noun(len(differences), "difference"),
+        count_noun(len(card.problems_of(VARIANT)), "variant"),
     ]
     accepted = sum(card.accepts(problem) for problem in card.problems)
     if accepted:
@@ -63,10 +63,10 @@ def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> l
     first = "E1" if errors else "D1" if differences else ""
     passed = f"{card.count(PASSED)} passed, {card.count(NOT_RUN)} not run"
     line = f"{Path(card.name).name}: {', '.join(counts)}; {passed} ({card.seconds:.1f} s)."
-    return wrapped(f"{line} Fix {first} first." if first else line, "", "")
+    return wrap(f"{line} Fix {first} first." if first else line, "", "")
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun in the plural, where it is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -75,7 +75,7 @@ def lines_of_problem(card: Card, problem: Problem, label: str, verbose: bool) ->
     """Return a problem's sentence, id and section, then found, expected, where and fix."""
     word = "ERROR: " if problem.status == ERROR else ""
     title = f"{word}{problem.sentence}  [{problem.check.id}, {problem.check.section}]"
-    lines = wrapped(title, f"{label:<4}", " " * 4)
+    lines = wrap(title, f"{label:<4}", " " * 4)
     findings = dict.fromkeys((r.finding.found, r.finding.expected) for r in problem.results)
     for found, expected in findings:
         both = f"{found}; expected {expected}"
@@ -93,13 +93,13 @@ def lines_of_problem(card: Card, problem: Problem, label: str, verbose: bool) ->
     lines += detail("leads to", ", ".join(names_of(problem.consequences)))
     if verbose:
         for result in problem.consequences:
-            lines += detail("", f"{named(result)}: {result.sentence}")
+            lines += detail("", f"{name_with_side(result)}: {result.sentence}")
     return lines
 
 
 def detail(label: str, text: str) -> list[str]:
     """Return one labelled line of a problem, or none where there is no text."""
-    return wrapped(text, f"    {label:<10}", " " * 14) if text else []
+    return wrap(text, f"    {label:<10}", " " * 14) if text else []
 
 
 def names_of(results: list[Result]) -> list[str]:
@@ -116,8 +116,8 @@ def names_of(results: list[Result]) -> list[str]:
 def paragraphs(card: Card) -> list[str]:
     """Return the common variants, what is accepted, not run, passed, and never covered."""
     lines = []
-    variants = [short(problem) for problem in card.problems_of(VARIANT)]
-    accepted = [short(problem) for problem in card.problems if card.accepts(problem)]
+    variants = [shorten(problem) for problem in card.problems_of(VARIANT)]
+    accepted = [shorten(problem) for problem in card.problems if card.accepts(problem)]
     lines += paragraph("Common variants", "; ".join(variants))
     lines += paragraph("Accepted", "; ".join(accepted))
     label = "Not run"
@@ -131,7 +131,7 @@ def paragraphs(card: Card) -> list[str]:
     return lines
 
 
-def short(problem: Problem) -> str:
+def shorten(problem: Problem) -> str:
     """Return a problem's sentence and id, for a paragraph."""
     return f"{problem.sentence.removesuffix('.')} [{problem.check.id}]"
 
@@ -141,16 +141,16 @@ def why_not_run(reason: str, count: int) -> str:
     function = reason.removeprefix("define ")
     if function in SIGNATURES:
         verb = "needs" if count == 1 else "need"
-        return f"{counted(count, 'check')} {verb} {SIGNATURES[function]}"
-    return f"{counted(count, 'check')}: {reason}"
+        return f"{count_noun(count, 'check')} {verb} {SIGNATURES[function]}"
+    return f"{count_noun(count, 'check')}: {reason}"
 
 
 def paragraph(label: str, text: str) -> list[str]:
     """Return a labelled paragraph, or nothing where there is no text."""
-    return wrapped(text, f"{label:<{LABEL}}", " " * LABEL) if text else []
+    return wrap(text, f"{label:<{LABEL}}", " " * LABEL) if text else []
 
 
-def wrapped(text: str, first: str, others: str) -> list[str]:
+def wrap(text: str, first: str, others: str) -> list[str]:
     """Wrap a text to the card's width; names are never broken."""
     return textwrap.wrap(
         text,
@@ -177,5 +177,5 @@ def every_check(card: Card) -> list[str]:
             section = own_section
             lines.append(f"{section}  {SECTIONS.get(section, '')}".rstrip())
         where = f" ({' and '.join(own)})" if own[0] else ""
-        lines += wrapped(f"{text}{where}.  [{check_id}]", f"  {status:<12}", " " * 14)
+        lines += wrap(f"{text}{where}.  [{check_id}]", f"  {status:<12}", " " * 14)
     return lines

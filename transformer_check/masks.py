@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .findings import Finding, differs, error, not_run, passed, waits_for
 from .registry import check_of
-from .subject import SAME, Subject, difference, zeroed
-from .trace import Event, traced
+from .subject import SAME, Subject, difference, set_to_zero
+from .trace import Event, trace_model
 
 SOURCE, TARGET = 29, 24
 """Lengths, of a model that takes so many: a mask that shows fewer words at once is noticed."""
@@ -39,7 +39,7 @@ class Masks:
             for p in subject.model.parameters()
             if subject.is_matrix(p) and c.vocabulary not in p.shape
         ]
-        with zeroed(matrices), traced(layouts=subject.layouts) as trace:
+        with set_to_zero(matrices), trace_model(layouts=subject.layouts) as trace:
             subject.logits(source, target)
         self.events = [event for event in trace.events if event.is_softmax]
         self.sums = torch.cat([weights.sum(-1).flatten() for weights in trace.softmaxes or [ONES]])
@@ -47,16 +47,16 @@ class Masks:
         self.decoder = least(trace.softmaxes, t, t)
         self.cross = least(trace.softmaxes, t, s)
         self.scores = scores_of(trace.events, t)
-        with traced(layouts=subject.layouts) as trace:
+        with trace_model(layouts=subject.layouts) as trace:
             before = subject.logits(source, target)
         self.scores_with_matrices = scores_of(trace.events, t)
         doubled = [2 * e.result if e.is_softmax else e.result for e in trace.events]
-        with traced(replay=doubled, layouts=subject.layouts):
+        with trace_model(replay=doubled, layouts=subject.layouts):
             after = subject.logits(source, target)
         self.is_normalised = difference(before, after) < SAME
         """whether weights are divided by their sum after the softmax"""
         later = [weights_of_later(event, t) for event in trace.events]
-        with traced(replay=later, layouts=subject.layouts):
+        with trace_model(replay=later, layouts=subject.layouts):
             after = subject.logits(source, target)
         self.ignores_later = difference(before, after) < SAME
         """whether weights of later tokens have no effect"""
@@ -143,9 +143,9 @@ def over_keys(subject: Subject) -> Finding:
 
 
 def no_softmax(subject: Subject) -> Finding:
-    """Look for a sigmoid of scores in place of the softmax."""
+    """Look for a sigmoid of scores, or a softmax of flattened scores, in place of the softmax."""
     lengths = {subject.source.size(1), subject.target.size(1)}
-    with traced() as trace:
+    with trace_model() as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     if any(lengths <= set(shape) for shape in trace.sigmoids):
         return differs(
@@ -153,6 +153,17 @@ def no_softmax(subject: Subject) -> Finding:
             "a softmax over the keys",
             says="The attention weights are a sigmoid of the scores, not a softmax.",
             fix="Use softmax(scores, dim=-1).",
+        )
+    source, target = subject.source.size(1), subject.target.size(1)
+    pairs = {source * source, target * target, target * source}
+    flat = [e for e in trace.events if e.is_softmax and pairs & set(e.result.shape)]
+    if flat:
+        return differs(
+            f"{len(flat)} softmaxes are over all pairs of queries and keys",
+            "over the keys",
+            says="The softmax is over queries and keys together instead of the keys.",
+            fix="Use softmax(scores, dim=-1), without flattening the scores.",
+            modules=subject.names_of(event.module for event in flat),
         )
     return not_run("no torch softmax over the target was seen")
 

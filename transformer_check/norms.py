@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .findings import Finding, not_run, passed, variant
 from .registry import check_of
-from .subject import Subject, difference, zeroed
+from .subject import Subject, difference, set_to_zero
 from .tables import position_tables
 
 POST, PRE, BRANCH, OTHER = "post-norm", "pre-norm", "norm of the sub-layer's output", "other"
@@ -45,7 +45,7 @@ def norm_modules(subject: Subject, model: nn.Module) -> list[tuple[nn.Module, nn
 
 
 @contextmanager
-def recorded_norms(subject: Subject, model: nn.Module) -> Iterator[list[Call]]:
+def record_norms(subject: Subject, model: nn.Module) -> Iterator[list[Call]]:
     """Record the calls of all norms in the block."""
     calls: list[Call] = []
 
@@ -87,7 +87,8 @@ def first_norm_input(
         length: S or T
     """
     batch = len(source)
-    with zeroed(parameters_of_sublayers(subject, model)), recorded_norms(subject, model) as calls:
+    zero = set_to_zero(parameters_of_sublayers(subject, model))
+    with zero, record_norms(subject, model) as calls:
         subject.logits(source, target, model)
     for call in calls:
         if call.x.shape == (batch, length, subject.config.d_model):
@@ -106,9 +107,9 @@ class Norms:
         model = subject.model
         gains = [gain for _, gain in norm_modules(subject, model)]
         rng = torch.Generator().manual_seed(17)
-        zero = zeroed(parameters_of_sublayers(subject, model))
+        zero = set_to_zero(parameters_of_sublayers(subject, model))
         # with gradients: without, torch's encoder has no padding, in tensors of its own
-        with zero, recorded_norms(subject, model) as calls:
+        with zero, record_norms(subject, model) as calls:
             for gain in gains:
                 gain.data.copy_(0.5 + torch.rand(gain.shape, generator=rng))
             try:

@@ -1,5 +1,6 @@
 """Checks of ``learning_rate`` and ``optimizer`` (5.3)."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from .findings import Finding, differs, passed
 from .optimizers import EXPECTED, algorithm_of
 from .registry import check_of
-from .subject import AdapterError, Subject, shown
+from .subject import AdapterError, Subject, describe
 
 Schedule = Callable[[float], float]
 
@@ -36,14 +37,15 @@ def rate(subject: Subject) -> Finding:
         value = subject.call("learning_rate", step)
         if not isinstance(value, (int, float)):
             raise AdapterError(
-                f"learning_rate({step}) returned {shown(value)}: expected a number", "learning_rate"
+                f"learning_rate({step}) returned {describe(value)}: expected a number",
+                "learning_rate",
             )
         seen[step] = float(value)
     expected = {step: equation_3(step) for step in seen}
     wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
     if not wrong:
         return passed()
-    says = named_rate(seen)
+    says = name_rate(seen)
     n = wrong[0]
     return differs(
         f"{seen[n]:.4g} at step {n:,}, wrong at {len(wrong)} of {len(seen)} steps",
@@ -62,7 +64,7 @@ def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Sc
     return rate_of_step
 
 
-def late(by: int) -> Schedule:
+def shift_steps(by: int) -> Schedule:
     """Return equation 3 of another step."""
     return lambda step: schedule()(max(step + by, 1))
 
@@ -74,8 +76,8 @@ SCHEDULES: dict[str, Schedule] = {
     "has no warm-up": lambda n: 512**-0.5 * n**-0.5,
     "never decreases after warm-up": lambda n: schedule()(min(n, 4000)),
     "only increases": lambda n: 512**-0.5 * n * 4000**-1.5,
-    "is that of the step before": late(-1),
-    "is that of the step after": late(1),
+    "is that of the step before": shift_steps(-1),
+    "is that of the step after": shift_steps(1),
     "decreases with 1/step after warm-up": schedule(decay=1.0),
     "decreases with 1/step² after warm-up": schedule(decay=2.0),
     "has the exponent -1 in place of -1.5 for warm-up": lambda n: (
@@ -85,7 +87,7 @@ SCHEDULES: dict[str, Schedule] = {
 WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
 
 
-def named_rate(seen: dict[int, float]) -> str:
+def name_rate(seen: dict[int, float]) -> str:
     """Return the sentence for a usual mistake in the learning rate; empty if it is none."""
     if len(set(seen.values())) == 1:
         return f"The learning rate is constant ({next(iter(seen.values())):g})."
@@ -105,9 +107,25 @@ def named_rate(seen: dict[int, float]) -> str:
     slopes = [(b - a) / (n - m) for (m, a), (n, b) in pairwise(after)]
     if max(slopes) - min(slopes) < 1e-2 * abs(min(slopes)):
         return "The learning rate decreases linearly after warm-up."
+    if is_cosine(seen):
+        return "The learning rate decreases with a cosine after warm-up."
     if after[-1][1] <= 0:
         return "The learning rate decreases to 0: its decay is not the inverse square root."
     return ""
+
+
+def is_cosine(seen: dict[int, float]) -> bool:
+    """Return whether rates from the peak on are half a cosine to zero, whatever its length."""
+    peak = seen[4000]
+    shares = {step: value / peak for step, value in seen.items() if step >= 4000}
+    if not 0 < shares[16_000] < 1:
+        return False
+    length = 12_000 * math.pi / math.acos(2 * shares[16_000] - 1)
+    for step, share in shares.items():
+        angle = math.pi * min(1.0, (step - 4000) / length)
+        if abs(share - 0.5 * (1 + math.cos(angle))) > 1e-3:
+            return False
+    return True
 
 
 def ratio_to(expected: Schedule, seen: dict[int, float]) -> float | None:
@@ -129,7 +147,8 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     optimizer = subject.call("optimizer", subject.model)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise AdapterError(
-            f"optimizer returned {shown(optimizer)}: expected a torch.optim.Optimizer", "optimizer"
+            f"optimizer returned {describe(optimizer)}: expected a torch.optim.Optimizer",
+            "optimizer",
         )
     return optimizer
 
@@ -161,7 +180,7 @@ def adam(subject: Subject) -> Finding:
             return differs(
                 ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
                 ", ".join(f"{key}={EXPECTED[key]}" for key in wrong),
-                says=named_options(seen, wrong),
+                says=name_options(seen, wrong),
             )
     return passed()
 
@@ -175,7 +194,7 @@ ALGORITHMS = {
 }
 
 
-def named_options(seen: dict[str, Any], wrong: list[str]) -> str:
+def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
     """Return the sentence for Adam's options, if they are a usual mistake."""
     if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
         return "Adam has PyTorch's default betas and eps."

@@ -81,7 +81,7 @@ def updates_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter])
     return torch.stack(changes)
 
 
-def measured_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
+def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
     """Let an optimizer update its smallest parameter; model and optimizer stay as they were.
 
     Returns:
@@ -129,7 +129,7 @@ def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
         "Adam", another name, or the class's if its updates are none of these
     """
     try:
-        changes, values = measured_updates(optimizer)
+        changes, values = measure_updates(optimizer)
     except (RuntimeError, TypeError, ValueError):  # it needs a closure or sparse gradients
         return type(optimizer).__name__
     group = optimizer.param_groups[0]

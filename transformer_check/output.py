@@ -12,7 +12,7 @@ from .arrows import list_parts, self_attention_without_source
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .scores import slope_of
-from .subject import Subject, zeroed
+from .subject import Subject, set_to_zero
 from .trace import Event
 from .wiring import (
     CROSS_ATTENTION,
@@ -39,6 +39,15 @@ def all_have_gradients(subject: Subject) -> Finding:
     logits = subject.logits(subject.source, subject.target)
     if not logits.requires_grad:
         return not_run(NO_GRADIENT)
+    frozen = frozen_matrices(subject)
+    if frozen:
+        return differs(
+            f"requires_grad is False for {', '.join(frozen)}",
+            "True",
+            says=f"{frozen[0]} is frozen: it is never trained.",
+            fix="Remove requires_grad_(False).",
+            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in frozen)),
+        )
     named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
     numbers = torch.Generator().manual_seed(13)
     total = (logits * torch.randn(logits.shape, generator=numbers)).sum()
@@ -56,6 +65,13 @@ def all_have_gradients(subject: Subject) -> Finding:
         f"a gradient for each of {len(named)} parameters",
         modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
     )
+
+
+def frozen_matrices(subject: Subject) -> list[str]:
+    """Return the names of matrices without a gradient; a table of positions may be one."""
+    c = subject.config
+    frozen = [(n, p) for n, p in subject.model.named_parameters() if not p.requires_grad]
+    return [name for name, p in frozen if {c.vocabulary, c.d_ff} & set(p.shape) and p.dim() > 1]
 
 
 def last_rows(subject: Subject) -> Tensor | None:
@@ -159,7 +175,7 @@ class Gains:
         self.gains = gains_in(subject)
         biases = [p for p in flat if all(p is not gain for gain in self.gains)]
         self.biases = biases
-        with zeroed(biases):
+        with set_to_zero(biases):
             self.before = wiring.run(wiring.replay())
             self.doubled = [self.run_with(gain) for gain in self.gains]
 
@@ -178,7 +194,7 @@ class Gains:
     def is_of_encoder(self, gain: nn.Parameter) -> bool:
         """Whether it changes nothing where cross-attention lets nothing pass."""
         blocked = self.wiring.cross_attentions_but()
-        with zeroed(self.biases):
+        with set_to_zero(self.biases):
             without_source = self.wiring.run(self.wiring.replay(blocked))[1]
             return torch.equal(self.run_with(gain, blocked)[1], without_source)
 

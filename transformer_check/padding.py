@@ -16,8 +16,8 @@ from .findings import Finding, error, passed, waits_for
 from .masks import hidden_words
 from .modes import is_for_one_mode, leaks, training_mode
 from .registry import check_of
-from .subject import SAME, AdapterError, NotFiniteError, Subject, difference, zeroed
-from .trace import Event, traced
+from .subject import SAME, AdapterError, NotFiniteError, Subject, difference, set_to_zero
+from .trace import Event, trace_model
 from .wiring import HIDDEN
 
 LENGTHS = (5, 8, 3, 7, 6)
@@ -52,7 +52,7 @@ class UnevenBatch:
         changes = []
         for n, length in enumerate(self.lengths):
             alone = self.logits(self.source[n : n + 1, :length], self.target[n : n + 1])
-            changes.append(far(alone, together[n : n + 1]))
+            changes.append(distance(alone, together[n : n + 1]))
         return max(changes)
 
     def change_by_target(self) -> float:
@@ -64,7 +64,7 @@ class UnevenBatch:
         changes = []
         for n, size in enumerate(self.target_lengths):
             alone = self.logits(source[n : n + 1], self.target[n : n + 1, :size])
-            changes.append(far(alone, together[n : n + 1, :size]))
+            changes.append(distance(alone, together[n : n + 1, :size]))
         return max(changes)
 
     def logits(self, source: Tensor, target: Tensor) -> Tensor:
@@ -78,7 +78,8 @@ class UnevenBatch:
         subject = self.subject
         matrices = [p for p in subject.model.parameters() if subject.is_matrix(p)]
         hidden = [p for p in matrices if subject.config.vocabulary not in p.shape]
-        with zeroed([] if with_matrices else hidden), traced(layouts=subject.layouts) as trace:
+        zero = set_to_zero([] if with_matrices else hidden)
+        with zero, trace_model(layouts=subject.layouts) as trace:
             self.logits(self.source, self.target)
         return [event for event in trace.events if event.is_softmax]
 
@@ -109,7 +110,7 @@ class UnevenBatch:
         return (keys, keys) if kind == ENCODER else (self.target.size(1), keys)
 
 
-def far(alone: Tensor, together: Tensor) -> float:
+def distance(alone: Tensor, together: Tensor) -> float:
     """Return the greatest difference in standard deviations; infinity for NaN."""
     change = difference(alone, together)
     return math.inf if math.isnan(change) else change
@@ -296,7 +297,7 @@ def hides_queries(event: Event, batch: UnevenBatch) -> bool:
 FIX = "Pass the source padding mask to {}: true or -inf where source == pad, for each sentence."
 
 
-def described_leak(masks: SourceMasks) -> tuple[str, str]:
+def describe_leak(masks: SourceMasks) -> tuple[str, str]:
     """Return the sentence and the fix for masks that show padding."""
     batch = masks.batch
     wrong = masks.wrong()
@@ -344,7 +345,7 @@ def source_padding(subject: Subject) -> Finding:
     if not leaks(change) and not leaks(change_in_training):
         return passed()
     masks = source_masks(subject)
-    says, fix = described_leak(masks)
+    says, fix = describe_leak(masks)
     mode = is_for_one_mode(leaks(change), leaks(change_in_training), "source padding mask")
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)

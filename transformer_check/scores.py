@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .subject import Subject
-from .trace import SOFTMAX, Layouts, place, to_front, traced
+from .trace import SOFTMAX, Layouts, place, to_front, trace_model
 from .wiring import HIDDEN
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
@@ -49,6 +49,15 @@ class Product(NamedTuple):
     """the activations of its operands"""
 
 
+class Scale(NamedTuple):
+    """By what the scores of a softmax are products of queries and keys, and their sizes."""
+
+    factor: float
+    width: int
+    queries: int
+    keys: int
+
+
 def single_number(value: Any) -> float | None:
     """A number, or the only one in a tensor."""
     if isinstance(value, (int, float)):
@@ -81,7 +90,7 @@ class Scales(TorchDispatchMode):
         """activation, and what gets its result"""
         self.factors: dict[int, float] = {}
         self.products: list[Product] = []
-        self.scales: list[tuple[float, int]] = []
+        self.scales: list[Scale] = []
         self.alive: list[Any] = []  # so that no place is used twice
 
     def __torch_dispatch__(
@@ -200,12 +209,14 @@ class Scales(TorchDispatchMode):
                     turned = product.numbers.reshape(scores.mT.shape).mT
                     slope = slope_of(scores, turned)
                 if slope is not None:
-                    self.scales.append((slope * product.factor, product.width))
+                    queries, keys = scores.shape[-2:]
+                    factor = slope * product.factor
+                    self.scales.append(Scale(factor, product.width, queries, keys))
                     self.strays += [(name, "queries or keys") for name in product.activations]
                     return
 
 
-def centred(numbers: Tensor, visible: Tensor) -> Tensor:
+def centre(numbers: Tensor, visible: Tensor) -> Tensor:
     """Less the mean of each row's visible ones; zero elsewhere."""
     numbers = numbers.masked_fill(~visible, 0.0)
     means = numbers.sum(-1, keepdim=True) / visible.sum(-1, keepdim=True).clamp(min=1)
@@ -215,8 +226,8 @@ def centred(numbers: Tensor, visible: Tensor) -> Tensor:
 def slope_of(scores: Tensor, product: Tensor) -> float | None:
     """By what a product is multiplied in scores that may be masked; nothing if they are no such."""
     visible = scores.gt(HIDDEN)
-    y = centred(scores.detach().double(), visible)
-    x = centred(product.double(), visible)
+    y = centre(scores.detach().double(), visible)
+    x = centre(product.double(), visible)
     square = (x * x).sum()
     if square < 1e-20:
         return None
@@ -239,10 +250,22 @@ def scales_of_model(subject: Subject) -> Finding:
         return not_run("no torch softmax of a product of queries and keys was seen")
     d_k = c.widths()[0]
     expected = d_k**-0.5
-    wrong = {f"{scale:.4f}" for scale, _ in trace.scales if abs(scale / expected - 1) > 1e-3}
+    wrong = [scale for scale in trace.scales if not is_close(scale.factor, expected)]
     if not wrong:
         return passed()
-    scale = min((scale for scale, _ in trace.scales), key=lambda s: -abs(s / expected - 1))
+    factors = ", ".join(sorted({f"{scale.factor:.4f}" for scale in wrong}))
+    found = f"factor {factors} in {len(wrong)} of {len(trace.scales)} softmaxes"
+    fix = "Divide the scores by math.sqrt(d_k), once."
+    of_length = name_of_length(trace.scales)
+    if of_length:
+        return differs(
+            found,
+            f"1/√{d_k} = {expected:.4f}",
+            says=f"The scores are divided by the square root of the number of {of_length}.",
+            fix=fix,
+            explains=("source-padding", "target-padding", "batch-independence"),
+        )
+    farthest = max(wrong, key=lambda scale: abs(scale.factor / expected - 1)).factor
     usual = {
         "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
         "The scores are not divided by √d_k.": 1.0,
@@ -251,22 +274,36 @@ def scales_of_model(subject: Subject) -> Finding:
         "The scores are multiplied by d_k instead of divided by √d_k.": d_k,
         "The scores are divided by d_model instead of √d_k.": 1 / c.d_model,
         "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
-        "The scores are divided by √d_k of another number of heads.": trace.scales[0][1] ** -0.5,
+        "The scores are divided by √d_k of another number of heads.": wrong[0].width ** -0.5,
+        "The scores are divided by √h, of the number of heads, instead of √d_k.": c.heads**-0.5,
+        "The scores are divided by h, the number of heads, instead of √d_k.": 1 / c.heads,
     }
-    near = [says for says, value in usual.items() if abs(scale / value - 1) < 1e-3]
-    count = sum(abs(s / expected - 1) > 1e-3 for s, _ in trace.scales)
-    return differs(
-        f"factor {', '.join(sorted(wrong))} in {count} of {len(trace.scales)} softmaxes",
-        f"1/√{d_k} = {expected:.4f}",
-        says=near[0] if near else "",
-        fix="Divide the scores by math.sqrt(d_k), once.",
-    )
+    near = [says for says, value in usual.items() if is_close(farthest, value)]
+    return differs(found, f"1/√{d_k} = {expected:.4f}", says=near[0] if near else "", fix=fix)
+
+
+def is_close(factor: float, expected: float) -> bool:
+    """Return whether two factors are equal, but for rounding."""
+    return abs(factor / expected - 1) < 1e-3
+
+
+def name_of_length(scales: list[Scale]) -> str:
+    """Return the length whose square root divides all scores: keys, queries, or neither."""
+    lengths = {
+        "keys": [scale.keys for scale in scales],
+        "queries": [scale.queries for scale in scales],
+    }
+    for name, own in lengths.items():
+        pairs = zip(scales, own, strict=True)
+        if len(set(own)) > 1 and all(is_close(s.factor, n**-0.5) for s, n in pairs):
+            return name
+    return ""
 
 
 @lru_cache(maxsize=1)
 def scales_of(subject: Subject) -> Scales:
     """Return a trace of the subject's products; one for all checks."""
-    with traced(), Scales(subject.layouts, subject.config.d_ff) as trace:
+    with trace_model(), Scales(subject.layouts, subject.config.d_ff) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     return trace
 

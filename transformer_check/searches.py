@@ -49,6 +49,14 @@ class Search:
     """what the end token does: it ends, it is ignored, or it is never chosen"""
     chooses: str = "best"
     """which finished hypothesis it returns: best, first or worst"""
+    temperature: float = 1.0
+    """by which logits are divided"""
+    goes_on_with_best: bool = False
+    """whether each hypothesis goes on with its most probable token alone, but for the first"""
+    repeats: bool = True
+    """whether a token may come twice"""
+    narrows: bool = False
+    """whether each finished hypothesis makes the beam smaller by one"""
 
 
 Tables = Callable[[list[Row]], Tensor]
@@ -60,6 +68,21 @@ def numbers_of(logits: Tensor, kind: str) -> Tensor:
     if kind == "logits":
         return logits.clone()
     return logits.softmax(-1) if kind == "probabilities" else logits.log_softmax(-1)
+
+
+def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad: int) -> Tensor:
+    """Return what a search adds to the score of each hypothesis for each next token [N, V]."""
+    scores = numbers_of(tables(rows) / search.temperature, search.numbers)
+    scores[:, pad] = float("-inf")
+    if search.end == "never":
+        scores[:, end] = float("-inf")
+    if not search.repeats:
+        for number, row in enumerate(rows):
+            scores[number, torch.tensor(row, dtype=torch.long)] = float("-inf")
+    if search.goes_on_with_best and rows[0]:
+        best = scores.amax(-1, keepdim=True)
+        scores = scores.masked_fill(scores < best, float("-inf"))
+    return scores
 
 
 def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -> list[int]:
@@ -75,27 +98,26 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
     live: list[tuple[Row, float]] = [((), 0.0)]
     finished: list[tuple[float, Row]] = []
     for length in range(1, limit + 1):
-        scores = numbers_of(tables([row for row, _ in live]), search.numbers)
-        scores[:, pad] = float("-inf")
-        if search.end == "never":
-            scores[:, end] = float("-inf")
+        scores = score_tokens(search, [row for row, _ in live], tables, end, pad)
         before = torch.tensor([score for _, score in live])
         totals = (before[:, None] if search.adds_scores else 0.0) + scores
         count = min(2 * search.beam, totals.numel() - 1)
         top, places = totals.flatten().topk(count)
         rows = []
         for score, place in zip(top.tolist(), places.tolist(), strict=True):
-            rows.append(((*live[place // totals.size(1)][0], place % totals.size(1)), score))
+            if score > float("-inf"):
+                rows.append(((*live[place // totals.size(1)][0], place % totals.size(1)), score))
+        last = live
         live = []
         for row, score in rows:
             if row[-1] == end and search.end == "ends":
                 finished.append((score / search.penalty(length), row))
-            elif len(live) < search.beam:
+            elif len(live) < search.beam - (len(finished) if search.narrows else 0):
                 live.append((row, score))
         if is_done(search, finished, live, limit):
             break
     if not finished:
-        return list(live[0][0])
+        return list((live or last)[0][0])
     if search.chooses == "first":
         return list(finished[0][1])
     choose = min if search.chooses == "worst" else max
@@ -120,47 +142,60 @@ RIGHT = Search()
 
 
 def equivalents() -> Iterator[Search]:
-    """Yield searches that are the paper's, too: other stops and widths lose nothing."""
+    """Yield searches that are the paper's, too: other widths lose nothing."""
     yield RIGHT
     for beam in (5, 8, 10, 3, 2):
         yield replace(RIGHT, beam=beam)
-    yield replace(RIGHT, stop="limit")
+
+
+BEAM_ENDS = ("twice the beam ends", "beam ends")
+"""stops that lose a better hypothesis"""
 
 
 def wrong_searches() -> Iterator[tuple[str, str, Search]]:
-    """Yield (id, end of a sentence, search) of usual mistakes, the most usual first."""
+    """Yield (id, end of a sentence, search) of usual mistakes, the most usual first.
+
+    Where scores only fall, a search that goes on to the limit finds what RIGHT finds, in more time.
+    """
     greedy = "is greedy: its beam has a size of 1, or its hypotheses are all equal"
     yield "beam-search", greedy, replace(RIGHT, beam=1)
     for name, penalty in PENALTIES.items():
-        for stop in ("limit", RIGHT.stop, "twice the beam ends", "beam ends"):
+        falls = penalty(2) >= penalty(1)
+        for stop in (RIGHT.stop, *BEAM_ENDS) if falls else (RIGHT.stop, "limit", *BEAM_ENDS):
             yield "length-penalty", name, replace(RIGHT, penalty=penalty, stop=stop)
-    for stop in (RIGHT.stop, "limit", "twice the beam ends", "beam ends", "first end"):
-        base = replace(RIGHT, stop=stop)
-        lost = "does not add up scores: only the last token's score counts"
-        yield "beam-search", lost, replace(base, adds_scores=False)
-        for numbers in ("logits", "probabilities"):
-            yield (
-                "beam-search",
-                f"adds {numbers} in place of log-probabilities",
-                replace(base, numbers=numbers),
-            )
-        yield (
-            "beam-search",
-            "returns the first finished hypothesis, not the best",
-            replace(base, chooses="first"),
-        )
+    for says, search in wrong_scores():
+        yield "beam-search", says, search
     yield "beam-search", "goes on after the end token", replace(RIGHT, end="ignored")
     yield "beam-search", "never chooses the end token", replace(RIGHT, end="never")
     for beam in (4, 5, 8):
         stops = replace(RIGHT, beam=beam)
         first = "stops at the first finished hypothesis"
         yield "beam-search", first, replace(stops, stop="first end")
-        some = "stops before a better hypothesis has ended"
-        yield "beam-search", some, replace(stops, stop="beam ends")
-        yield "beam-search", some, replace(stops, stop="twice the beam ends")
-    for stop in ("limit", RIGHT.stop):
-        yield (
-            "beam-search",
-            "returns the worst finished hypothesis",
-            replace(RIGHT, chooses="worst", stop=stop),
-        )
+        for stop in BEAM_ENDS:
+            some = "stops before a better hypothesis has ended"
+            yield "beam-search", some, replace(stops, stop=stop)
+    for stop in (RIGHT.stop, "limit"):
+        worst = "returns the worst finished hypothesis"
+        yield "beam-search", worst, replace(RIGHT, chooses="worst", stop=stop)
+
+
+def wrong_scores() -> Iterator[tuple[str, Search]]:
+    """Yield (end of a sentence, search) of mistakes in the scores and hypotheses of a search."""
+    lost = "does not add up scores: only the last token's score counts"
+    for stop in (RIGHT.stop, *BEAM_ENDS, "first end", "limit"):
+        base = replace(RIGHT, stop=stop)
+        yield lost, replace(base, adds_scores=False)
+        for numbers in ("logits", "probabilities"):
+            yield f"adds {numbers} in place of log-probabilities", replace(base, numbers=numbers)
+    first = "returns the first finished hypothesis, not the best"
+    yield first, replace(RIGHT, chooses="first")
+    for stop in (RIGHT.stop, "beam ends"):
+        base = replace(RIGHT, stop=stop)
+        best = "goes on with one token per hypothesis, its most probable one: each stays greedy"
+        yield best, replace(base, goes_on_with_best=True)
+        yield "never repeats a token", replace(base, repeats=False)
+        narrows = "makes its beam smaller with each finished hypothesis"
+        yield narrows, replace(base, narrows=True)
+        for temperature in (2.0, 0.5, 0.7, 0.8, 1.5):
+            says = f"divides the logits by a temperature of {temperature:g}"
+            yield says, replace(base, temperature=temperature)

@@ -13,7 +13,7 @@ from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
 from .subject import Config, Subject
 from .tables import position_tables
-from .trace import traced
+from .trace import trace_model
 
 
 def shared_modules(subject: Subject) -> list[list[str]]:
@@ -71,7 +71,7 @@ def calls_of_modules(subject: Subject) -> Counter[str]:
     return Counter({name: len(inputs) for name, inputs in calls.items()})
 
 
-def called_again(subject: Subject) -> list[str]:
+def modules_called_again(subject: Subject) -> list[str]:
     """Return the outermost modules that one run calls several times."""
     calls = calls_of_modules(subject)
     names = [name for name, count in calls.items() if count > 1]
@@ -123,7 +123,7 @@ def own_parameters(subject: Subject) -> Finding:
             fix="Make a new module for each layer: [layer] * n repeats one.",
             modules=tuple(name for own in groups for name in own),
         )
-    again = called_again(subject)
+    again = modules_called_again(subject)
     if again:
         return differs(
             f"{again[0]} is called {calls_of_modules(subject)[again[0]]} times for one sentence",
@@ -205,6 +205,15 @@ def uses_of_matrices(subject: Subject) -> dict[str, set[str]]:
     return uses
 
 
+def names_of_one_storage(subject: Subject, names: list[str]) -> list[str]:
+    """Return the names of parameters that are in the same memory, if there are such."""
+    parameters = dict(subject.model.named_parameters())
+    places: dict[int, list[str]] = {}
+    for name in names:
+        places.setdefault(parameters[name].data_ptr(), []).append(name)
+    return next((own for own in places.values() if len(own) > 1), [])
+
+
 def is_tied_to_source(subject: Subject) -> str:
     """Return the name of a matrix that is the source's and the output's, and not the target's."""
     for name, uses in uses_of_matrices(subject).items():
@@ -229,6 +238,15 @@ def one_matrix(subject: Subject) -> Finding:
         return passed()
     if not names:
         return not_run(f"no parameter has the shape [{types}, {width}] of CONFIG")
+    one_storage = names_of_one_storage(subject, names)
+    if one_storage:
+        return differs(
+            f"{' and '.join(one_storage)} are different parameters with the same numbers in memory",
+            "one parameter",
+            says=f"{' and '.join(one_storage[:2])} share their .data, but are two parameters: the "
+            "optimizer updates the numbers twice.",
+            fix="Assign the parameter itself: output.weight = embedding.weight.",
+        )
     more = (len(names) - 1) * types * width
     tied = is_tied_to_source(subject)
     if tied:
@@ -318,7 +336,7 @@ def layer_count(subject: Subject) -> Finding:
     """Count the modules that compute the softmaxes of each kind."""
     layers = subject.config.layers
     source, target = subject.source[:1], subject.target[:1]
-    with traced(layouts=subject.layouts) as trace:
+    with trace_model(layouts=subject.layouts) as trace:
         subject.logits(source, target)
     lengths = {"encoder": source.size(1), "decoder": target.size(1)}
     wrong = {}

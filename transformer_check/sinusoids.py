@@ -63,6 +63,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
     "all dimensions are cosines": (torch.cos, torch.cos),
     "the cosines have a minus sign": (torch.sin, lambda angle: -angle.cos()),
     "the sines have a minus sign": (lambda angle: -angle.sin(), torch.cos),
+    "the cosines are of the sines, not of the angles": (torch.sin, lambda a: a.sin().cos()),
     "sines and cosines are squared": (lambda a: a.sin() ** 2, lambda a: a.cos() ** 2),
     "it is the angle itself, without sine and cosine": (lambda angle: angle, lambda angle: angle),
 }
@@ -100,12 +101,12 @@ VARIANTS = {
 HALVES = "sines in the first half, cosines in the second"
 
 
-def joined(pair: Pair, in_halves: bool) -> Tensor:
+def join(pair: Pair, in_halves: bool) -> Tensor:
     """Put sines and cosines into the table, in turn or in halves: [L, D]."""
     return torch.cat(pair, dim=1) if in_halves else torch.stack(pair, dim=2).flatten(1)
 
 
-def with_changes(names: list[str]) -> Formula:
+def formula_with(names: list[str]) -> Formula:
     """Name the differences of a formula."""
     differences = tuple(name for name in names if name)
     fixes = [FIXES[name] for name in differences if name in FIXES]
@@ -132,7 +133,7 @@ def candidates(length: int, width: int) -> Iterator[tuple[Formula, Tensor]]:
         positions = FACTORS[factor] * (rows + FIRST[first])
         sine, cosine = FUNCTIONS[function]
         pair = sine(positions * BASE**-of_sine), cosine(positions * BASE**-of_cosine)
-        yield with_changes(names), joined(pair, bool(halves))
+        yield formula_with(names), join(pair, bool(halves))
 
 
 # ---- The formula of a table ----------------------------------------------------------------------
@@ -143,20 +144,20 @@ def formula_of(table: Tensor) -> Formula | None:
     table = table.double()
     for formula, values in candidates(*table.shape):
         amplitude = float((values * table).sum() / (values * values).sum())
-        if far(table, values):
-            if abs(amplitude) > 1e-6 and not far(table / amplitude, values):
-                return scaled(formula, amplitude)
+        if is_far(table, values):
+            if abs(amplitude) > 1e-6 and not is_far(table / amplitude, values):
+                return add_factor(formula, amplitude)
             continue
         return formula
     return of_other_positions(table) or of_other_factor(table) or of_other_wavelengths(table)
 
 
-def far(table: Tensor, values: Tensor) -> bool:
+def is_far(table: Tensor, values: Tensor) -> bool:
     """Return whether two tables differ."""
     return float((table - values).abs().max()) > FITS
 
 
-def scaled(formula: Formula, amplitude: float) -> Formula:
+def add_factor(formula: Formula, amplitude: float) -> Formula:
     """Add the factor of the whole table to a formula's differences."""
     note = f"sines and cosines are multiplied by {amplitude:.4g}"
     fix = f"{formula.fix} Add the sinusoids without a factor.".strip()
@@ -166,7 +167,7 @@ def scaled(formula: Formula, amplitude: float) -> Formula:
 def paper_rows(positions: Tensor, width: int, in_halves: bool) -> Tensor:
     """Return the paper's sinusoids of positions [L]: [L, D]."""
     angles = positions.double()[:, None] / BASE ** exponents(width)[""][0]
-    return joined((angles.sin(), angles.cos()), in_halves)
+    return join((angles.sin(), angles.cos()), in_halves)
 
 
 def of_other_positions(table: Tensor) -> Formula | None:
@@ -179,13 +180,13 @@ def of_other_positions(table: Tensor) -> Formula | None:
         nearest = distances.argmin(1)
         if float(distances.amin(1).max()) < FITS:
             return Formula(
-                (described_positions(positions[nearest].tolist()),),
+                (describe_positions(positions[nearest].tolist()),),
                 "Row p of the sum needs the sinusoids of position p.",
             )
     return None
 
 
-def described_positions(seen: list[int]) -> str:
+def describe_positions(seen: list[int]) -> str:
     """Say which positions rows 0, 1, 2 ... have."""
     length = len(seen)
     last = max(seen)
@@ -213,7 +214,7 @@ def of_other_factor(table: Tensor) -> Formula | None:
         values = paper_rows(rows * factor, width, in_halves)
         if abs(factor) > 1e-4 and float((table - values).abs().mean()) < 0.01:
             names = [f"positions are multiplied by {factor:.4g}", HALVES if in_halves else ""]
-            formula = with_changes(names)
+            formula = formula_with(names)
             return Formula(formula.differences, "Use positions 0, 1, 2 … without a factor.")
     return None
 
@@ -255,7 +256,7 @@ def fit_wavelengths(
         return None
     positions = torch.arange(len(table), dtype=torch.float64)[:, None]
     expected = positions * torch.exp(start + slope * i)
-    values = joined((expected.sin(), expected.cos()), in_halves)
+    values = join((expected.sin(), expected.cos()), in_halves)
     loosely = float((table - values).abs().mean())
     if loosely > 0.02:
         return None

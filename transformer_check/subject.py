@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .trace import Layouts, layouts_of, traced
+from .trace import Layouts, layouts_of, trace_model
 
 SAME = 1e-4
 """Two outputs are the same if they differ by less than this part of their standard deviation."""
@@ -133,7 +133,7 @@ class Subject:
         self.config: Config = config if config else getattr(adapter, "CONFIG", Config())
         if not isinstance(self.config, Config):
             raise AdapterError(
-                f"CONFIG is {shown(self.config)}: expected transformer_check.Config(…)"
+                f"CONFIG is {describe(self.config)}: expected transformer_check.Config(…)"
             )
         for needed in ("build", "logits"):
             if not callable(getattr(adapter, needed, None)):
@@ -201,7 +201,7 @@ class Subject:
             frames = traceback.extract_tb(error.__traceback__)[1:]
             own = [frame for frame in frames if "/torch/" not in frame.filename]
             place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-            shapes = ", ".join(map(shown, arguments))
+            shapes = ", ".join(map(describe, arguments))
             raise AdapterError(
                 f"{function}({shapes}) raised {type(error).__name__}{place}: {error}", function
             ) from error
@@ -213,11 +213,11 @@ class Subject:
         result = self.call(function, *arguments)
         if isinstance(result, tuple):
             result = result[0]
-        shapes = ", ".join(map(shown, arguments))
+        shapes = ", ".join(map(describe, arguments))
         expected = f"a tensor of floats {list(shape)} for ({shapes})"
         is_floats = isinstance(result, Tensor) and result.is_floating_point()
         if not is_floats or result.shape != shape:
-            found = f"{function} returned {shown(result)}"
+            found = f"{function} returned {describe(result)}"
             raise AdapterError(found, function, expected, fix_for_shape(result, shape))
         if result.is_inference():
             raise AdapterError(
@@ -241,7 +241,7 @@ class Subject:
             torch.manual_seed(1)
             model = self.call("build", replace(self.config, **changes))
         if not isinstance(model, nn.Module):
-            raise AdapterError(f"build returned {shown(model)}: expected a torch.nn.Module")
+            raise AdapterError(f"build returned {describe(model)}: expected a torch.nn.Module")
         for name, parameter in model.named_parameters():
             if parameter.is_inference():
                 raise AdapterError("build ran in torch.inference_mode(): expected none")
@@ -270,7 +270,7 @@ class Subject:
         of_source, of_target = [length for length in (11, 9, 13, 14, 17) if length not in other][:2]
         target = self.words(1, of_target)
         target[:, 0] = self.config.start
-        with traced() as trace:
+        with trace_model() as trace:
             self.logits(self.words(1, of_source), target)
         return layouts_of(trace.softmaxes, of_source, of_target)
 
@@ -323,7 +323,7 @@ def restore_modes(who: str, has_gradients: bool = True) -> None:
         raise AdapterError(f"{who} switched gradients {now} for good: expected them {before}", who)
 
 
-def shown(value: Any) -> str:
+def describe(value: Any) -> str:
     """An argument or a result in a message: its shape, or what it is."""
     if isinstance(value, Tensor):
         kind = "" if value.is_floating_point() else f" of {str(value.dtype)[6:]}"
@@ -340,7 +340,7 @@ def difference(a: Tensor, b: Tensor) -> float:
 
 
 @contextmanager
-def zeroed(parameters: list[nn.Parameter]) -> Iterator[None]:
+def set_to_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
     """Parameters are zero in the block, and as before after it."""
     saved = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():

@@ -12,8 +12,8 @@ from .findings import Finding, differs, not_run, passed
 from .first_layer import sums
 from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm
 from .scores import slope_of
-from .subject import SAME, difference, zeroed
-from .trace import Event, Trace, traced
+from .subject import SAME, difference, set_to_zero
+from .trace import Event, Trace, trace_model
 
 # ---- 3.2 Attention -------------------------------------------------------------------------------
 
@@ -43,18 +43,18 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
         weights: what softmaxes are to give
     """
     flat = [p for p in layer.attention if not layer.subject.is_matrix(p)]
-    with zeroed([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
-        with traced(replay=weights, layouts=layer.subject.layouts):
+    with set_to_zero([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
+        with trace_model(replay=weights, layouts=layer.subject.layouts):
             once = layer(layer.x)
         with (
             layer.reading(memory * layer.memory),
-            traced(replay=weights, layouts=layer.subject.layouts),
+            trace_model(replay=weights, layouts=layer.subject.layouts),
         ):
             again = layer(x * layer.x)
     return difference(once, again) < 1e-3
 
 
-def described_growth(slopes: set[float]) -> str:
+def describe_growth(slopes: set[float]) -> str:
     """For messages."""
     names = [f"{slope:.3g} times" for slope in sorted(slopes) if not math.isnan(slope)]
     return ", ".join([*names, "no multiple"] if any(map(math.isnan, slopes)) else names)
@@ -76,7 +76,7 @@ def inputs_of_attention(layer: Layer) -> Finding:
     times = 1.0 if is_pre_norm(layer) else 4.0
     if own != {times}:
         return differs(
-            f"twice the input multiplies the scores of self-attention by {described_growth(own)}",
+            f"twice the input multiplies the scores of self-attention by {describe_growth(own)}",
             f"{times:.0f}",
             says="Only the queries or only the keys of self-attention are normalised."
             if own == {2.0}
@@ -105,7 +105,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
     if cross != {2.0}:
         return differs(
             "twice the memory multiplies the scores of cross-attention by "
-            f"{described_growth(cross)}",
+            f"{describe_growth(cross)}",
             "2",
             says="The memory is normalised again, or the keys do not come from it.",
             explains=("final-norm",),
@@ -126,7 +126,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
     fails="Heads are not split and concatenated per position.",
     explains=("permutation", "attention-inputs", "causal-mask", "source-padding"),
 )
-def heads_joined(layer: Layer) -> Finding:
+def head_concatenation(layer: Layer) -> Finding:
     """Where all tokens are equal, all outputs have to be equal."""
     x = layer.x[:, :1].expand_as(layer.x).contiguous()
     memory = layer.memory[:, :1].expand_as(layer.memory).contiguous()

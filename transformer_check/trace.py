@@ -208,7 +208,7 @@ def layouts_of(softmaxes: list[Tensor], source: int, target: int) -> Layouts:
 
 
 @contextmanager
-def traced(
+def trace_model(
     wide: int | None = None,
     replay: Sequence[Tensor] | None = None,
     layouts: Layouts | None = None,

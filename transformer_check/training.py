@@ -3,12 +3,32 @@
 Shape letters: B batch, T target, V vocabulary.
 """
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from .findings import DIFFERENCE, VARIANT, Finding, differs, error, not_run, passed, waits_for
 from .registry import check_of
-from .subject import AdapterError, Subject, shown
+from .subject import AdapterError, Subject, describe
+
+MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
+    "The loss applies the softmax twice: its input is logits, not probabilities.": (
+        lambda logits: logits.softmax(-1).log_softmax(-1)
+    ),
+    "The loss has no log_softmax: nll_loss() needs log-probabilities, and gets logits.": (
+        lambda logits: logits * 1.0
+    ),
+    "The loss has no logarithm: it adds up probabilities.": lambda logits: logits.softmax(-1),
+    "The softmax of the loss is over the positions instead of the vocabulary.": (
+        lambda logits: logits.log_softmax(1)
+    ),
+    "The softmax of the loss is over the sentences instead of the vocabulary.": (
+        lambda logits: logits.log_softmax(0)
+    ),
+}
+"""what a loss takes from logits [B, T, V] in place of log-probabilities, by its sentence"""
 
 
 class LossOfLogits:
@@ -38,18 +58,27 @@ class LossOfLogits:
         self.multiples = multiples
         self.left_out = int((multiples.abs() < 1e-6 * multiples.abs().max()).sum())
         self.multiple = float(multiples.mean())
-        self.misfit = float((change - multiples[:, None] * by).norm() / change.norm())
-        self.has_softmax_twice = self.is_like_softmax_twice(first, gradient)
+        self.is_constant = float(change.norm()) < 1e-6 * float(gradient.norm())
+        """whether the gradient does not depend on the logits"""
+        misfit = float((change - multiples[:, None] * by).norm() / change.norm())
+        self.misfit = math.inf if self.is_constant else misfit
+        self.mistake = self.name_of_mistake(first, gradient)
         self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
 
-    def is_like_softmax_twice(self, logits: Tensor, gradient: Tensor) -> bool:
-        """Return whether a gradient is that of a cross entropy of probabilities."""
-        logits = logits.clone().requires_grad_()
-        log_p = logits.softmax(-1).log_softmax(-1)
-        loss = -log_p.gather(-1, self.target[..., None])[self.real].sum()
-        expected = torch.autograd.grad(loss, logits)[0][self.real].flatten()
+    def name_of_mistake(self, logits: Tensor, gradient: Tensor) -> str:
+        """Return the sentence of the loss whose gradient is the most like one, if any is."""
         seen = gradient[self.real].flatten()
-        return bool(torch.cosine_similarity(seen, expected, dim=0) > 0.95)
+        best = 0.95
+        mistake = ""
+        for says, function in MISTAKES.items():
+            numbers = logits.clone().requires_grad_()
+            terms = function(numbers).gather(-1, self.target[..., None])[self.real]
+            expected = torch.autograd.grad(-terms.sum(), numbers)[0][self.real].flatten()
+            likeness = float(torch.cosine_similarity(seen, expected, dim=0))
+            if likeness > best:
+                best = likeness
+                mistake = says
+        return mistake
 
     def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
         """Of the loss, with respect to the logits [B, T, V]."""
@@ -57,7 +86,7 @@ class LossOfLogits:
         loss = subject.call("loss", logits, self.target)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise AdapterError(
-                f"loss returned {shown(loss)}: expected one number, as a tensor with a gradient",
+                f"loss returned {describe(loss)}: expected one number, as a tensor with a gradient",
                 "loss",
             )
         gradient = torch.autograd.grad(loss.sum(), logits)[0]
@@ -76,7 +105,7 @@ class LossOfLogits:
     needs=("loss",),
     explains=("training-loss",),
 )
-def smoothed(subject: Subject) -> Finding:
+def label_smoothing(subject: Subject) -> Finding:
     """Compare the target distribution: 1 - ε on the target, ε / (V - 1) on each other token."""
     loss = LossOfLogits(subject)
     epsilon = subject.config.label_smoothing
@@ -86,9 +115,7 @@ def smoothed(subject: Subject) -> Finding:
         return differs(
             "a gradient that is no multiple of softmax minus a distribution",
             "the gradient of a cross entropy",
-            says="The loss applies the softmax twice: its input is logits, not probabilities."
-            if loss.has_softmax_twice
-            else "The loss is not a cross entropy of the softmax.",
+            says=loss.mistake or "The loss is not a cross entropy of the softmax.",
         )
     types = subject.config.vocabulary
     classes = loss.target[loss.real].unsqueeze(-1)
@@ -183,10 +210,10 @@ def loss_over_tokens(subject: Subject) -> Finding:
         )
     if abs(loss.multiple * sentences * length - 1) < 1e-3:
         return waits_for("loss-padding")
-    return divided(1 / loss.multiple, expected, tokens, sentences, length)
+    return look_at_divisor(1 / loss.multiple, expected, tokens, sentences, length)
 
 
-def divided(by: float, expected: str, tokens: int, sentences: int, length: int) -> Finding:
+def look_at_divisor(by: float, expected: str, tokens: int, sentences: int, length: int) -> Finding:
     """Return whether a sum is divided by one or by the number of tokens; else by what."""
     divisors = {
         1: "",

@@ -15,7 +15,7 @@ from .findings import (
 from .modes import is_for_one_mode, leak_of_later_tokens, leaks, training_mode
 from .registry import check_of
 from .subject import SAME, Subject, difference
-from .trace import traced
+from .trace import trace_model
 
 
 def leak(change: float, cause: str, fix: str) -> Finding:
@@ -128,7 +128,7 @@ def heads(subject: Subject) -> Finding:
     c = subject.config
     s = subject.source.size(1)
     t = subject.target.size(1)
-    with traced(layouts=subject.layouts) as trace:
+    with trace_model(layouts=subject.layouts) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     kinds = {"the encoder": (s, s), "the decoder": (t, t), "cross-attention": (t, s)}
     seen = []

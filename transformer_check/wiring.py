@@ -18,7 +18,7 @@ from torch import Tensor
 from .findings import Finding, not_run
 from .registry import check_of
 from .subject import Subject, difference
-from .trace import Event, traced
+from .trace import Event, trace_model
 
 ENCODER_ATTENTION = "encoder self-attention"
 ENCODER_FFN = "encoder feed-forward"
@@ -74,7 +74,7 @@ class Wiring:
 
     def run(self, replay: list[Tensor] | None = None) -> tuple[list[Event], Tensor]:
         """The events of one sentence and its logits; with what the events are to give, if given."""
-        with traced(self.wide, replay, self.subject.layouts) as trace:
+        with trace_model(self.wide, replay, self.subject.layouts) as trace:
             logits = self.subject.logits(self.source, self.target)
         return trace.events, logits.detach()
 
@@ -143,13 +143,13 @@ class Wiring:
         numbers = torch.Generator().manual_seed(part.events[0])
         replay = self.replay(blocked)
         for number in part.events:
-            replay[number] = disturbed(self.events[number], numbers)
+            replay[number] = perturb(self.events[number], numbers)
         before, logits_before = self.baseline(blocked)
         events, logits = self.run(replay)
         names = {
             other.name
             for other in self.parts
-            if other != part and any(changed(before[n], events[n]) for n in other.events)
+            if other != part and any(has_changed(before[n], events[n]) for n in other.events)
         }
         if difference(logits_before, logits) > ARRIVED:
             names.add(LOGITS)
@@ -182,7 +182,7 @@ class Wiring:
         if part.kind not in ENCODER:
             return difference(logits_before, logits) > ARRIVED
         cross = self.part(CROSS_ATTENTION, self.subject.config.layers)
-        return cross is None or any(changed(before[n], after[n]) for n in cross.events)
+        return cross is None or any(has_changed(before[n], after[n]) for n in cross.events)
 
     def reaches(
         self, start: Part | None, end: Part | str | None, blocked: tuple[Part, ...] = ()
@@ -197,12 +197,12 @@ class Wiring:
         return tuple(p for p in self.parts if p.kind == CROSS_ATTENTION and p.layer != layer)
 
 
-def changed(before: Event, after: Event) -> bool:
+def has_changed(before: Event, after: Event) -> bool:
     """Whether an event is computed from other numbers than before."""
     return difference(shown_scores(before), shown_scores(after)) > ARRIVED
 
 
-def disturbed(event: Event, numbers: torch.Generator) -> Tensor:
+def perturb(event: Event, numbers: torch.Generator) -> Tensor:
     """Other attention weights, or other hidden numbers."""
     if event.is_softmax:
         return event.result * (0.5 + torch.rand(event.result.shape, generator=numbers))

@@ -31,15 +31,15 @@ def logits(model, source, target):
 
 def embedding(model, ids):
     """As Encoder.forward, up to its first layer."""
-    return embedded(model.encoder, ids)
+    return embed(model.encoder, ids)
 
 
 def target_embedding(model, ids):
     """As Decoder.forward, up to its first layer."""
-    return embedded(model.decoder, ids)
+    return embed(model.decoder, ids)
 
 
-def embedded(stack, ids):
+def embed(stack, ids):
     """Return embeddings times their scale plus learned positions."""
     positions = torch.arange(ids.size(1)).expand_as(ids)
     return stack.dropout(stack.tok_embedding(ids) * stack.scale + stack.pos_embedding(positions))

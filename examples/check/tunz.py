@@ -26,14 +26,14 @@ def build(config):
     return Transformer(*types, **sizes, **pads, dropout_rate=config.dropout)
 
 
-def unshifted(target):
+def without_start_of(target):
     """Return the targets that its model shifts right; zeros are in the place of a start."""
     return torch.nn.functional.pad(target[:, 1:], (0, 1), value=CONFIG.end)
 
 
 def logits(model, source, target):
     """It makes its masks, and shifts the target."""
-    return model(source, unshifted(target))
+    return model(source, without_start_of(target))
 
 
 def embedding(model, ids):

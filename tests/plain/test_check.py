@@ -21,7 +21,7 @@ from torch import nn
 from tests.plain.check_styles.faults import FAULTS
 from tests.plain.test_check_decoder import OF_FUNCTIONS, OF_LOGITS, SHOWN
 from transformer_check import AdapterError, Card, Config, check, template_text
-from transformer_check.card import named
+from transformer_check.card import name_with_side
 from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT, Finding
 from transformer_check.registry import CHECKS, NOT_COVERED, ids
 from transformer_check.sharing import expected_groups
@@ -51,7 +51,7 @@ def built(plant: Callable[[nn.Module], Any]) -> SimpleNamespace:
 
 def differing(card: Card) -> set[str]:
     """Return the checks that failed, each with its side."""
-    return {named(result) for result in card.results if result.finding.failed}
+    return {name_with_side(result) for result in card.results if result.finding.failed}
 
 
 # ---- the bugs ------------------------------------------------------------------------------------

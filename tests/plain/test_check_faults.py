@@ -25,6 +25,8 @@ QUICK = {
     "sharing": "one encoder layer n times",
     "training": "AMSGrad",
     "embeddings": "the exponent is doubled",
+    "public models": "positions are added again in later layers",
+    "public training": "training's softmax is over positions",
 }
 """kind → a fault of it that is planted in the default tests; decoding takes seconds"""
 PLANTED = [(style, fault) for fault in FAULTS for style in fault.styles()]

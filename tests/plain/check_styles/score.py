@@ -1,6 +1,7 @@
 """Print how many planted faults the report card finds and names: python -m tests.plain.check_styles.score"""
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ def chosen_faults(args: argparse.Namespace) -> list[tuple[str, str, Fault]]:
             styles = [style for style in fault.styles() if style in (args.style or STYLES)]
             if args.turns:
                 styles = styles[number % len(styles) :][:1] if styles else []
-            if args.name in fault.name:
+            if re.search(args.name, fault.name):
                 chosen += [(style, kind, fault) for style in styles]
     return chosen
 
@@ -52,7 +53,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--style", choices=STYLES, action="append")
     parser.add_argument("--kind", choices=list(KINDS), action="append")
-    parser.add_argument("--name", default="", help="part of a fault's name")
+    parser.add_argument("--name", default="", help="a pattern in a fault's name")
     parser.add_argument(
         "--turns", action="store_true", help="plant each fault in one style, in turns"
     )

@@ -360,7 +360,7 @@ EMBEDDINGS = [
     Fault(
         "an even index is doubled, and one is added for cosines",
         id="sinusoids",
-        says="4i|doubled|twice",
+        says="2j/d_model",
         batch_first=[
             (
                 "table[:, 0::2] = torch.sin(position * rates)",

@@ -1,0 +1,178 @@
+"""The mistakes that the report card can name, each by itself: searches, losses, rates and sums."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_check.cross_entropies import (
+    AVERAGES,
+    SOFTMAXES,
+    cross_entropies,
+    entropy,
+    factors,
+    smoothings,
+)
+from transformer_check.optimization import equation_3, name_rate
+from transformer_check.scores import Scale, name_of_length
+from transformer_check.searches import RIGHT, Row, Search, run_search
+from transformer_check.tables import PositionSums, rows_of_table
+
+PAD, END = 0, 1
+TYPES = 6
+STEPS = (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000)
+
+
+# ---- Searches ------------------------------------------------------------------------------------
+
+
+class Tables:
+    """Logits of next tokens by a table; the end is certain after any other hypothesis."""
+
+    def __init__(self, probabilities: dict[Row, dict[int, float]]) -> None:
+        self.probabilities = probabilities
+
+    def __call__(self, rows: list[Row]) -> Tensor:
+        logits = torch.full((len(rows), TYPES), -30.0)
+        for number, row in enumerate(rows):
+            for token, probability in self.probabilities.get(row, {END: 1.0}).items():
+                logits[number, token] = math.log(probability)
+        return logits
+
+
+def translation(search: Search, probabilities: dict[Row, dict[int, float]]) -> list[int]:
+    return run_search(search, Tables(probabilities), 6, END, PAD)
+
+
+def test_a_search_that_goes_on_with_one_token_each_misses_the_second_best() -> None:
+    probabilities = {
+        (): {2: 0.9, 3: 0.1},
+        (2,): {4: 0.51, 5: 0.49},
+        (2, 4): {2: 0.4, 3: 0.3, 4: 0.3},
+        (3,): {END: 1.0},
+    }
+    assert translation(RIGHT, probabilities) == [2, 5, END]
+    assert translation(replace(RIGHT, goes_on_with_best=True), probabilities)[:2] == [2, 4]
+
+
+def test_a_search_without_repetition_gives_no_token_twice() -> None:
+    probabilities = {(): {2: 0.95, 3: 0.05}, (2,): {2: 0.9, 4: 0.1}, (2, 2): {END: 1.0}}
+    assert translation(RIGHT, probabilities) == [2, 2, END]
+    assert translation(replace(RIGHT, repeats=False), probabilities) == [2, 4, END]
+
+
+def test_a_temperature_changes_which_translation_is_best() -> None:
+    probabilities = {(): {2: 0.45, 3: 0.55}, (3,): {4: 0.6, 5: 0.4}, (3, 4): {END: 0.9, 2: 0.1}}
+    cold = translation(replace(RIGHT, temperature=0.2), probabilities)
+    hot = translation(replace(RIGHT, temperature=3.0), probabilities)
+    assert cold == [3, 4, END]
+    assert hot == [2, END]
+
+
+def test_a_beam_that_each_end_makes_smaller_loses_a_better_translation() -> None:
+    probabilities = {(): {END: 0.3, 2: 0.4, 3: 0.3}, (2,): {4: 0.4, 5: 0.6}, (2, 5): {END: 1.0}}
+    two = replace(RIGHT, beam=2, penalty=lambda length: length**4)
+    assert translation(two, probabilities) == [2, 5, END]
+    narrow = translation(replace(two, narrows=True, beam=1), probabilities)
+    assert narrow == [END]
+
+
+# ---- Losses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("says", "smoothing"), smoothings(0.1).items())
+def test_smoothed_labels_sum_to_one_unless_the_sentence_denies_it(
+    says: str, smoothing: tuple[float, str]
+) -> None:
+    types = 10
+    log_p = torch.full(
+        (1, 1, types), -math.log(types)
+    )  # then a cross entropy is log V times the sum
+    loss = cross_entropies(log_p, torch.tensor([[3]]), *smoothing, pad=1)
+    total = float(loss) / math.log(types)
+    assert (abs(total - 1) < 1e-6) == ("do not sum to 1" not in says)
+
+
+@pytest.mark.parametrize("over", ["others", "all", "no pad"])
+def test_the_entropy_is_the_least_cross_entropy(over: str) -> None:
+    types, pad, word = 10, 1, 3
+    count = {"others": types - 1, "all": types, "no pad": types - 2}[over]
+    shares = torch.full((types,), 0.1 / count, dtype=torch.float64)
+    shares[word] = 0.9 + (0.1 / count if over == "all" else 0.0)
+    shares[pad] = 1e-30 if over == "no pad" else shares[pad]
+    loss = cross_entropies(shares.log()[None, None], torch.tensor([[word]]), 0.1, over, pad)
+    assert float(loss) == pytest.approx(entropy(0.1, over, types), abs=1e-9)
+
+
+def test_every_wrong_softmax_gives_other_numbers_than_the_right_one() -> None:
+    logits = torch.randn(3, 4, TYPES, generator=torch.Generator().manual_seed(1))
+    right = SOFTMAXES[""](logits)
+    assert torch.allclose(right.exp().sum(-1), torch.ones(3, 4))
+    for says, function in SOFTMAXES.items():
+        assert not says or not torch.allclose(function(logits), right), says
+
+
+def test_every_wrong_average_gives_another_number() -> None:
+    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(2))
+    real = torch.tensor([4, 2, 4])[:, None] > torch.arange(4)
+    values = {says: float(average(each, real)) for says, average in AVERAGES.items()}
+    values["mean"] = float(each[real].mean())
+    values["sum"] = float(each[real].sum())
+    assert len({round(value, 6) for value in values.values()}) == len(values)
+    assert values["It is the perplexity, the exponential of the loss."] == pytest.approx(
+        math.exp(values["mean"])
+    )
+
+
+def test_factors_of_a_loss_are_different() -> None:
+    assert len(set(factors(50).values())) == len(factors(50))
+
+
+# ---- Rates, scores and positions -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("says", "share"),
+    [
+        ("with a cosine", lambda n: 0.5 + 0.5 * math.cos(math.pi * min(1, (n - 4000) / 96_000))),
+        ("with a cosine", lambda n: 0.5 + 0.5 * math.cos(math.pi * min(1, (n - 4000) / 50_000))),
+        ("linearly", lambda n: 1 - (n - 4000) / 196_000),
+        ("", lambda n: 0.999 ** ((n - 4000) / 1000)),
+    ],
+)
+def test_a_decay_is_named(says: str, share: object) -> None:
+    assert callable(share)
+    peak = equation_3(4000)
+    seen = {n: equation_3(n) if n < 4000 else peak * share(n) for n in STEPS}
+    assert says in name_rate(seen)
+    assert bool(says) == bool(name_rate(seen))
+
+
+def test_a_factor_that_depends_on_a_length_is_named() -> None:
+    pairs = ((7, 7), (5, 5), (5, 7))
+    by_keys = [Scale(keys**-0.5, 8, queries, keys) for queries, keys in pairs]
+    by_queries = [Scale(queries**-0.5, 8, queries, keys) for queries, keys in pairs]
+    assert name_of_length(by_keys) == "keys"
+    assert name_of_length(by_queries) == "queries"
+    assert name_of_length([Scale(8**-0.5, 8, queries, keys) for queries, keys in pairs]) == ""
+    assert name_of_length([Scale(7**-0.5, 8, 7, 7)] * 2) == ""  # one length shows nothing
+
+
+def test_sums_with_positions_are_counted_once_for_each_result() -> None:
+    table = torch.randn(9, 4, generator=torch.Generator().manual_seed(3))
+    x = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(4))
+    assert rows_of_table(table[:5][:, None], table) == 5
+    assert rows_of_table(table[1:6], table) == 0
+    assert rows_of_table(x, table) == 0
+    assert rows_of_table(2.0, table) == 0
+    with PositionSums(table) as trace:
+        for _ in range(2):  # the same sum again, as of a model that embeds a sentence twice
+            first = x + table[:5]
+        _ = table[:3] + x[:, :3]
+    assert trace.count(5) == 1
+    assert trace.count(3) == 1
+    with trace:
+        _ = 2 * first + table[:5]
+    assert trace.count(5) == 2

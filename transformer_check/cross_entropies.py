@@ -1,0 +1,123 @@
+"""Cross entropies as they are written rightly and wrongly (5.4).
+
+Shape letters: B batch, T target, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+
+def smoothings(epsilon: float) -> dict[str, tuple[float, str]]:
+    """Return ε and over which classes it is spread, by the sentence of the mistake."""
+    kinds = {"": (epsilon, "others")}
+    kinds["It spreads ε over all V classes."] = (epsilon, "all")
+    kinds["It gives padding no probability."] = (epsilon, "no pad")
+    kinds["It has no label smoothing."] = (0.0, "others")
+    for other in (0.1, 0.2, 0.05, 0.3, 0.01):
+        if abs(other - epsilon) > 1e-6:
+            kinds[f"Its label smoothing is {other}."] = (other, "others")
+            kinds[f"Its label smoothing is {other}, spread over all V classes."] = (other, "all")
+    kinds["It smooths labels twice."] = (2 * epsilon - epsilon**2, "others")
+    no_sum = "Its smoothed labels do not sum to 1: each other token has"
+    kinds[f"{no_sum} ε / V."] = (epsilon, "V")
+    kinds[f"{no_sum} ε / (V - 2)."] = (epsilon, "V - 2")
+    return kinds
+
+
+USUAL = ("", "It spreads ε over all V classes.", "It gives padding no probability.")
+
+
+def cross_entropies(log_p: Tensor, words: Tensor, epsilon: float, over: str, pad: int) -> Tensor:
+    """Return the loss of each position [B, T]."""
+    types = log_p.size(-1)
+    of_word = -log_p.gather(-1, words[..., None])[..., 0]
+    everything = -log_p.sum(-1)
+    others = everything if over == "all" else everything - of_word
+    if over == "no pad":
+        others = others + log_p[..., pad]
+    return (1 - epsilon) * of_word + epsilon / classes_of(over, types) * others
+
+
+def classes_of(over: str, types: int) -> int:
+    """Return the number by which ε is divided."""
+    return {"others": types - 1, "no pad": types - 2, "V - 2": types - 2}.get(over, types)
+
+
+def entropy(epsilon: float, over: str, types: int) -> float:
+    """Return the entropy of the smoothed distribution, which a KL divergence subtracts."""
+    if not epsilon:
+        return 0.0
+    right = 1 - epsilon + (epsilon / types if over == "all" else 0.0)
+    each = epsilon / classes_of(over, types)
+    others = types - 2 if over == "no pad" else types - 1
+    return -right * math.log(right) - others * each * math.log(each)
+
+
+Average = Callable[[Tensor, Tensor], Tensor]
+"""(the loss of each position [B, T], which positions are tokens) → one number"""
+
+
+def mean_of_steps(each: Tensor, real: Tensor) -> Tensor:
+    """Return the sum over steps of the means over sentences."""
+    return ((each * real).sum(0) / real.sum(0).clamp(min=1)).sum()
+
+
+RIGHT: dict[str, Average] = {
+    "": lambda each, real: (each * real).sum() / real.sum(),
+    "sum": lambda each, real: (each * real).sum(),
+}
+"""what the paper leaves open: a mean or a sum over tokens"""
+AVERAGES: dict[str, Average] = {
+    "It is divided by the number of sentences.": lambda e, r: (e * r).sum() / len(e),
+    "It is multiplied by the number of sentences.": lambda e, r: (e * r).sum() / r.sum() * len(e),
+    "It is the perplexity, the exponential of the loss.": (
+        lambda e, r: ((e * r).sum() / r.sum()).exp()
+    ),
+    "It is divided by all positions, padding included.": lambda e, r: (e * r).sum() / e.numel(),
+    "It is divided by the length of the longest sentence.": lambda e, r: (e * r).sum() / e.size(1),
+    "It is a mean of the sentences' means.": lambda e, r: ((e * r).sum(1) / r.sum(1)).mean(),
+    "It is a sum of the sentences' means.": lambda e, r: ((e * r).sum(1) / r.sum(1)).sum(),
+    "It is a sum of the steps' means.": mean_of_steps,
+    "It is a mean of the steps' means.": lambda e, r: mean_of_steps(e, r) / e.size(1),
+    "Padding has a part in it.": lambda e, r: e.mean(),
+    "Padding has a part in it, and it is a sum.": lambda e, r: e.sum(),
+    "Padding has a part in it, and it is divided by the tokens.": lambda e, r: e.sum() / r.sum(),
+    "Padding has a part in it, and it is divided by the sentences.": lambda e, r: e.sum() / len(e),
+}
+
+
+def factors(types: int) -> dict[str, float]:
+    """Return the factors that a loss may have, by the sentence of each."""
+    return {
+        "": 1.0,
+        "It has a minus sign too many.": -1.0,
+        "It is in bits (log 2), not in nats.": 1 / math.log(2),
+        "It is divided by the vocabulary, too: use reduction='sum'.": 1 / types,
+        "It is twice the loss.": 2.0,
+        "It is half of the loss.": 0.5,
+    }
+
+
+def mix_sentences(logits: Tensor) -> Tensor:
+    """Return log-probabilities whose sentences and steps are mixed by a wrong reshape."""
+    return logits.transpose(0, 1).reshape(logits.shape).log_softmax(-1)
+
+
+SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
+    "": lambda logits: logits.log_softmax(-1),
+    "It applies the softmax twice.": lambda logits: logits.softmax(-1).log_softmax(-1),
+    "It has no log_softmax: nll_loss() needs log-probabilities, and gets logits.": (
+        lambda logits: logits
+    ),
+    "It has no logarithm: it adds up probabilities.": lambda logits: logits.softmax(-1),
+    "Its softmax is over the positions of a sentence instead of the vocabulary.": (
+        lambda logits: logits.log_softmax(1)
+    ),
+    "Its softmax is over the sentences of a batch instead of the vocabulary.": (
+        lambda logits: logits.log_softmax(0)
+    ),
+    "It mixes sentences and steps of the logits: a view without a transpose.": mix_sentences,
+}
+"""what a loss takes from logits [B, T, V] for log-probabilities, by the sentence of the mistake"""
