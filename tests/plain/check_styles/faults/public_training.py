@@ -23,19 +23,19 @@ LOSSES = [
     of_training_loss(
         "training's loss has no logarithm of the softmax",
         "training-loss",
-        "log|softmax",
+        "no log_softmax",
         f"return F.nll_loss({FLAT})",
     ),
     of_training_loss(
         "training's loss is of probabilities",
         "training-loss",
-        "log|probabilit",
+        "no logarithm|probabilities",
         "z = z.softmax(-1)\n    " + f"return F.nll_loss({FLAT})",
     ),
     of_training_loss(
         "training's softmax is over positions",
         "training-loss",
-        "position|dimension|over the",
+        "over the positions",
         "z = z.log_softmax(1)\n    " + f"return F.nll_loss({FLAT})",
     ),
     of_training_loss(
@@ -68,13 +68,13 @@ LOSSES = [
     of_loss(
         "the loss has no logarithm of the softmax",
         "label-smoothing|loss-formula",
-        "log|softmax",
+        "no log_softmax",
         "F.nll_loss(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)",
     ),
     of_loss(
         "the loss's softmax is over positions",
         "label-smoothing|loss-formula|loss-average",
-        "position|dimension|over the",
+        "over the positions",
         "F.nll_loss(logits.log_softmax(1).flatten(0, 1), target.flatten(), ignore_index=PAD)",
     ),
 ]
