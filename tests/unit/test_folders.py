@@ -14,6 +14,13 @@ NAMES = {
     "recipe.yaml": "folders/prepared_text.py",
     ".stages": "folders/prepared_text.py",
     "data-bin": "folders/data_bin.py",
+    **dict.fromkeys(
+        [
+            *("config.yaml", "env.json", "train.jsonl", "train.log", "curve.png", "finished.json"),
+            *("checkpoint_last.pt", "checkpoint_best.pt", "eval", ".score.json"),
+        ],
+        "folders/run.py",
+    ),
 }
 
 

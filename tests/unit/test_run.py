@@ -1,4 +1,4 @@
-"""A run's folder: how it is found, what its records say, and that its names stand in one module."""
+"""A run's folder: how it is found, and what its records say. Its names: ``test_folders.py``."""
 
 import ast
 import json
@@ -10,11 +10,6 @@ from vaswani.common.errors import UserError
 from vaswani.folders.run import Ending, Fingerprint, Run, Start, TranslationRecord
 
 VASWANI = Path(__file__).resolve().parents[2] / "vaswani"
-#: names of files and folders of a run
-NAMES = {
-    *("config.yaml", "env.json", "train.jsonl", "train.log", "curve.png", "finished.json"),
-    *("checkpoints", "checkpoint_last.pt", "checkpoint_best.pt", "eval", ".score.json"),
-}
 
 
 def trained(folder: Path, config: str = "task: {data: 'a:b'}") -> Run:
@@ -105,33 +100,11 @@ def test_files_that_one_fingerprint_lacks_have_not_changed():
     assert before.changed_files(now) == ["train.bin"]
 
 
-# ---- rules of all files --------------------------------------------------------------------------
-
-
-def nodes(path: Path) -> list[ast.AST]:
-    """All of a file but its docstrings and comments."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    lines = [n for n in ast.walk(tree) if isinstance(n, ast.Expr)]
-    docstrings = {id(line.value) for line in lines if isinstance(line.value, ast.Constant)}
-    return [node for node in ast.walk(tree) if id(node) not in docstrings]
-
-
-def test_a_runs_files_are_named_in_one_module():
-    """``"checkpoints"`` in a plan's table is a number of them."""
-    elsewhere = {}
-    for path in sorted(VASWANI.rglob("*.py")):
-        strings = {node.value for node in nodes(path) if isinstance(node, ast.Constant)}
-        found = {text for text in strings if isinstance(text, str)} & NAMES
-        if found and path != VASWANI / "folders" / "run.py":
-            elsewhere[str(path.relative_to(VASWANI))] = found
-    assert elsewhere in ({}, {"planning/training_plan.py": {"checkpoints"}})
-
-
 def test_json_is_read_where_folders_and_files_are_known():
     callers = {
         path.parent.name
         for path in VASWANI.rglob("*.py")
-        for node in nodes(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "read_json"
     }
     assert callers <= {"folders", "common"}
