@@ -15,6 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaswani.data.preparation import prepare
+    from vaswani.data.read_recipe import PrepareOptions
     from vaswani.decoding.generation import generate
     from vaswani.decoding.translator import Translation, Translator
     from vaswani.folders.prepared_text import PreparedText
@@ -23,14 +25,25 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["PreparedText", "Run", "Translation", "Translator", "generate", "train"]
+__all__ = [
+    "PrepareOptions",
+    "PreparedText",
+    "Run",
+    "Translation",
+    "Translator",
+    "generate",
+    "prepare",
+    "train",
+]
 #: the module of each name
 _MODULES = {
+    "PrepareOptions": "data.read_recipe",
     "PreparedText": "folders.prepared_text",
     "Run": "folders.run",
     "Translation": "decoding.translator",
     "Translator": "decoding.translator",
     "generate": "decoding.generation",
+    "prepare": "data.preparation",
     "train": "training.training",
 }
 

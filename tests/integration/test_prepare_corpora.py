@@ -8,11 +8,10 @@ import pytest
 
 from tests.files import write
 from tests.own_text import LANGS, here, sentence_of
-from vaswani import cli
-from vaswani.commands import prepare
+from vaswani import PreparedText, PrepareOptions, cli, prepare
 from vaswani.common.errors import UserError
+from vaswani.data import preparation
 from vaswani.data.tokenisation import SourceText
-from vaswani.folders.prepared_text import PreparedText
 
 OUT = Path("data/own")
 
@@ -50,7 +49,7 @@ def test_one_training_text_is_as_before(own, light):
 
 def test_the_function_returns_the_folder_that_it_prepared(own, light):
     """Its readers find what the command's stages wrote, and the same again where all is done."""
-    options = prepare.Options(
+    options = PrepareOptions(
         source_lang="en",
         target_lang="de",
         train=["train"],
@@ -59,8 +58,8 @@ def test_the_function_returns_the_folder_that_it_prepared(own, light):
         workers=1,
         out=str(OUT),
     )
-    text = prepare.prepare(options)
-    assert text == PreparedText(OUT) == prepare.prepare(options)
+    text = prepare(options)
+    assert text == PreparedText(OUT) == prepare(options)
     recipe = text.recipe()
     assert (recipe.train, recipe.bpe) == ("train", 30)
     assert text.subword_model() == ("subword_nmt", OUT / "codes")
@@ -182,7 +181,7 @@ def test_text_of_an_earlier_recipe_is_left_as_it_is(own, light):
 def test_text_that_an_earlier_version_made_is_not_made_anew(own, light, monkeypatch, capsys):
     """The runs that were trained on it would be of other text. A new folder has the new rules."""
     with monkeypatch.context() as earlier:
-        earlier.setattr(prepare, "NEW_TEXT", {})
+        earlier.setattr(preparation, "NEW_TEXT", {})
         assert cli.main(here()) == 0
     capsys.readouterr()
     assert cli.main(here()) == 0

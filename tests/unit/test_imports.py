@@ -64,7 +64,7 @@ def test_what_has_to_do_without_a_package_does(modules, packages):
 
 
 #: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
-FILES = {"train": 24, "plan": 19, "prepare": 31, "translate": 30}
+FILES = {"train": 24, "plan": 19, "prepare": 32, "translate": 30}
 
 
 @pytest.mark.parametrize("verb", FILES)

@@ -1,4 +1,4 @@
-"""Where a data recipe comes from, ``configs/data/NAME.yaml`` or arguments, and its checks."""
+"""Where a data recipe comes from, ``configs/data/NAME.yaml`` or options, and its checks."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from vaswani.common.environment import cores
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.find import find_config
-from vaswani.common.options import Checked, check_number, option
+from vaswani.common.options import Checked, argument, check_number, option
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.folders.data_bin import SPLITS
-from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.prepared_text import STAGES, PreparedText
 from vaswani.folders.recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Recipe
 from vaswani_transformer.io import moses
 from vaswani_transformer.io.typed import check_types
@@ -99,6 +100,32 @@ class RecipeOptions(Checked):
         return {
             name: value for name, value in table.items() if value is not None and value is not False
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceOptions(Checked):
+    """What is prepared, and where the result goes."""
+
+    name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
+    text: str | None = option(metavar="FOLDER", help="where the recipe's text files are")
+    out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOptions(Checked):
+    """How the work is done; the text is the same."""
+
+    workers: int = option(cores(), metavar="N", help="processes (default: all cores)", least=1)
+    start: str | None = option(flag="--from", choices=STAGES, help="redo from here on")
+    if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
+    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N", least=0)
+    archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
+    manifest: str | None = option(metavar="FILE", help="other URLs for the archives")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions(WorkOptions, RecipeOptions, PlaceOptions):
+    """A name, or the files and languages of one's own text; and how to process it."""
 
 
 def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
