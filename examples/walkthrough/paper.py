@@ -2,13 +2,12 @@
 # # A walk through "Attention Is All You Need"
 #
 # This page explains the Transformer
-# ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) by running it. One sentence comes with
-# us all the way:
+# ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) by running it on one sentence:
 #
 # > The radio costs €446.
 #
-# A model trained to translate it into German makes a mistake (section 14). You will see where, and
-# what would help.
+# A model trained to translate it into German makes a mistake. Section 14 shows where, and what
+# would help.
 #
 # <img src="../../docs/figure1.svg" width="640" alt="Figure 1 of the paper, each box with its file">
 #
@@ -19,15 +18,15 @@
 # into probabilities. A GPT is the right half without the middle attention. A BERT is the left half
 # alone.
 #
-# **Everything shown is the real thing.** The model's functions are printed from
+# **The code is the project's own.** The model's functions are printed from
 # [vaswani_transformer](../../vaswani_transformer), which trains real models. The `assert` lines
-# check what the text claims: if a claim is wrong, the page stops there and says which. To see such
-# a stop, remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py` and run `python
+# check what the text claims: if a claim is wrong, the page stops there and says which. To see this,
+# remove `/ query.size(-1) ** 0.5` from `vaswani_transformer/attention.py` and run `python
 # examples/walkthrough/paper.py` (in Jupyter, restart the kernel and run all cells).
 #
-# **What you will have at the end:** the functions of a Transformer of your own. Nine sections have
-# cells with functions for you to write, each compared with ours, with the same weights.
-# [Section 9](#9-The-whole-model) says how to put them into one file and check that file.
+# **What you will have at the end:** the functions of a Transformer of your own. Nine functions are
+# for you to write, and each is compared with ours, with the same weights. [Section
+# 9](#9-The-whole-model) says how to put them into one file and check that file.
 #
 # **What you need to know:** matrix products; mean and variance; softmax and cross-entropy; what a
 # gradient is; tensors and `nn.Module` in PyTorch.
@@ -135,10 +134,9 @@ assert ids[-1] == EOS and VOCABULARY.decode(ids) == ENGLISH, (
     "encoding and decoding give the subwords back"
 )
 
-# %% [markdown]
-# What the model reads in one place, a subword or `</s>`, is called a **token**. Several sentences
-# go through the model together, as a **batch**: one tensor with a row for each. Short rows are
-# filled up with `<pad>`.
+# %% [markdown] What the model reads in one position, a subword or `</s>`, is called a **token**.
+# Several sentences go through the model together, as a **batch**: one tensor with a row for each.
+# Short rows are filled up with `<pad>`.
 
 
 # %%
@@ -253,10 +251,9 @@ assert torch.allclose(attended, weights @ tokens), "the result is the weighted m
 #
 # What is wrong with large scores? A softmax of large scores is nearly a choice of one key. Then it
 # hardly changes when the scores change a little: its gradient vanishes, and nothing is learned. We
-# measure both, for random queries and keys. (How the cell does it: the scores are inside
-# `attention`, but a float mask is added to them. So we pass a mask of zeros, whose gradient is the
-# gradient of the scores, as the sum has slope 1 in both. To switch the division off, we multiply
-# the queries by $\sqrt{d_k}$.)
+# measure both, for random queries and keys. (The scores are inside `attention`, but a float mask is
+# added to them, so the gradient of a mask of zeros is the gradient of the scores. To switch the
+# division off, we multiply the queries by $\sqrt{d_k}$.)
 
 # %%
 WIDTHS = [4, 16, 64, 256, 1024]
@@ -297,20 +294,19 @@ assert abs(undivided[0, 0] - 0.5) < 0.15 and divided[0, 0] < 0.35 and undivided[
 # %% [markdown]
 # **Notice** that the orange lines are flat: with the division, the width does not matter. Without
 # it, the greatest weight comes close to 1 as the width grows, and its gradient falls. (At $d_k$ = 4
-# and 16 the undivided gradient is the larger one. The slope of a weight $w$ over its own score is
-# $w(1 - w)$: largest at $w = 1/2$, zero at 0 and 1. Undivided, the greatest weight is not yet near
-# 1 at these widths.)
+# and 16 the undivided gradient is larger: the slope of a weight $w$ over its own score is
+# $w(1 - w)$, largest at $w = 1/2$, and there the greatest weight is not yet near 1.)
 
 # %% [markdown]
 # ## 3 Masks
 #
-# Two things must not be looked at: padding, and, in the decoder (section 8), all tokens that are
-# not written yet. "We implement this inside of scaled dot-product attention by masking out
-# (setting to −∞) all values in the input of the softmax which correspond to illegal connections."
-# The exponential of −∞ is zero.
+# Attention must ignore two kinds of tokens: padding, and, in the decoder (section 8), all tokens
+# that are not written yet. "We implement this inside of scaled dot-product attention by masking
+# out (setting to −∞) all values in the input of the softmax which correspond to illegal
+# connections." The exponential of −∞ is zero.
 #
-# A mask says for each query and key whether the query may look: `True` is yes, as in torch's
-# `scaled_dot_product_attention`. (`nn.MultiheadAttention` has it the other way round: there `True`
+# A mask says for each query and key whether the query may attend to the key: `True` is yes, as in
+# torch's `scaled_dot_product_attention`. (In `nn.MultiheadAttention` it is the opposite: `True`
 # hides a key.) The mask of the decoder is a triangle.
 #
 # **Write it.**
@@ -318,7 +314,7 @@ assert abs(undivided[0, 0] - 0.5) < 0.15 and divided[0, 0] < 0.35 and undivided[
 
 # %%
 def my_causal_mask(length):
-    """Return a bool tensor [length, length]: query i may look at keys 0 to i."""
+    """Return a bool tensor [length, length]: query i may attend to keys 0 to i."""
     ...
 
 
@@ -370,14 +366,14 @@ plt.show()
 
 # %% [markdown]
 # **Notice** that masked keys get zero weight; the rest still sum to one. In the last picture the
-# first token can only look at itself.
+# first token can only attend to itself.
 #
-# **Exercise.** What happens to a query that may look at nothing? Guess, then try.
+# **Exercise.** What happens to a query that may attend to no key? Guess, then try.
 #
 # <details><summary>Answer</summary>
 #
-# A softmax of nothing but −∞ is 0/0: not a number. So a mask must leave each query at least one
-# key. Ours do: every sentence has its `</s>`, and every position may look at itself.
+# A softmax of nothing but −∞ is 0/0, NaN. So a mask must leave each query at least one key. Ours
+# do: every sentence has its `</s>`, and every position may attend to itself.
 #
 # ```python
 # nothing = torch.zeros(length, length, dtype=torch.bool)
@@ -390,9 +386,9 @@ plt.show()
 # %% [markdown]
 # ## 4 Heads
 #
-# One head can look at two places, but it returns their mean, and a mean with equal weights does not
-# say which vector came from which place. "With a single attention head, averaging inhibits this."
-# Here a query looks at two words, first in one order, then in the other:
+# One head can attend to two positions, but it returns their mean, and a mean with equal weights
+# does not say which vector came from which position. "With a single attention head, averaging
+# inhibits this." Here a query attends to two words, first in one order, then in the other:
 
 # %%
 subject, verb = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
@@ -418,14 +414,14 @@ assert not torch.allclose(*two_heads, atol=0.9), "two heads tell the orders apar
 # \quad\text{where}\quad \mathrm{head}_i = \mathrm{Attention}(QW^Q_i, KW^K_i, VW^V_i)$$
 #
 # **Write it**, for queries, keys and values that are projected already: split them into heads,
-# attend in every head, put the heads side by side. ($W^O$ comes after it.)
+# attend in every head, and concatenate the heads. ($W^O$ comes after it.)
 
 
 # %%
 def my_heads(query, key, value, heads, mask=None):
     """Queries [B, T, H·K], keys [B, S, H·K], values [B, S, H·V] → [B, T, H·V].
 
-    mask: bool, True where a query may look at a key; broadcasts to [B, H, T, S], so it may be
+    mask: bool, True where a query may attend to a key; broadcasts to [B, H, T, S], so it may be
     [B, 1, 1, S] (padding) or [T, S] (causal)
     """
     ...
@@ -477,7 +473,7 @@ code(MultiHeadAttention.__init__, MultiHeadAttention.split_heads, MultiHeadAtten
 code(SelfAttention.__init__, SelfAttention.forward)
 
 # %% [markdown]
-# The same by hand: one head after the other, then joined.
+# The same by hand: one head after the other, then concatenated.
 
 # %%
 self_attention = SelfAttention(embed_dim=64, num_heads=8)
@@ -581,8 +577,8 @@ assert matrix is model.decoder.output_projection.weight, "the embedding is the o
 #
 # A logit is a sum of $d_{model}$ products $h_j E_{vj}$. The vector $h$ comes from a LayerNorm, so
 # its components have variance 1. If those of $E$ have variance $1/d_{model}$, the logit has
-# variance 1, and an untrained model's softmax is nearly flat. At the input end, rows that small
-# would drown in the positions, which are sines and cosines.
+# variance 1, and an untrained model's softmax is nearly flat. At the input, rows that small would
+# be negligible beside the positions, which are sines and cosines.
 
 # %%
 MODEL_WIDTHS = [32, 64, 128, 256, 512]
@@ -736,8 +732,8 @@ for k in (1, 10, 365):
 # %% [markdown]
 # ### Equal neighbours: a guess
 #
-# The two `4@@` of our sentence have the same embedding: only their positions tell them apart, and
-# positions next to each other have similar vectors. How similar?
+# The two `4@@` of our sentence have the same embedding. Only their positions differ, and
+# neighbouring positions have similar vectors. How similar?
 
 # %%
 d_model = 128  # the width of the model in section 14
@@ -748,10 +744,10 @@ table = sinusoids(20, d_model)
 steps = range(1, 9)
 between_positions = [float((table[k] - table[0]).norm()) for k in steps]
 
-print(f"two different subwords, in the same place: {between_words:.1f} apart")
-print(f"the same subword, in the next place:       {between_positions[0]:.1f} apart")
+print(f"two different subwords, in the same position: {between_words:.1f} apart")
+print(f"the same subword, in the next position:       {between_positions[0]:.1f} apart")
 plt.figure(figsize=(5, 3))
-plt.bar(steps, between_positions, label="the same subword, k places on")
+plt.bar(steps, between_positions, label="the same subword, k positions later")
 plt.axhline(between_words, color="C1", label="two different subwords")
 plt.xlabel("k")
 plt.ylabel("distance")
@@ -764,14 +760,14 @@ assert between_words > 7 * between_positions[0], (
 
 # %% [markdown]
 # So the two `4@@` are close together, at least in a new model. The trained model of section 14 will
-# write `46` for `446`. Is this why? Remember the guess: section 14 tests it.
+# write `46` for `446`. Is this the reason? Section 14 tests the guess.
 #
-# **Exercise.** Would a wider model have it easier? Compute both distances for widths from 64 to
-# 1,024.
+# **Exercise.** Are they farther apart in a wider model? Compute both distances for widths from 64
+# to 1,024.
 #
 # <details><summary>Answer</summary>
 #
-# No. Both distances grow about like $\sqrt{d_{model}}$, so their quotient hardly changes.
+# No. Both distances grow about as $\sqrt{d_{model}}$, so their ratio hardly changes.
 #
 # ```python
 # quotients = []
@@ -1026,7 +1022,7 @@ code(EncoderLayer.__init__, EncoderLayer.forward)
 
 # %% [markdown]
 # The encoder is N such layers. Its output, one vector for each token of the source, is called the
-# **memory**: the decoder will look at it.
+# **memory**: the decoder will attend to it.
 
 # %%
 from vaswani_transformer.encoder import Encoder
@@ -1051,7 +1047,7 @@ assert torch.equal(memory.states, x), "the encoder is its layers, one after the 
 assert list(of_layers[-1].shape) == [3, 4, length, length], "attention weights are [B, H, S, S]"
 
 # %% [markdown]
-# A sentence must not change when others are beside it:
+# The vectors of a sentence must not depend on the other sentences of its batch:
 
 # %%
 for row, sentence in enumerate(THREE):
@@ -1085,12 +1081,11 @@ for row, sentence in enumerate(THREE):
 #
 # ### The shifted input
 #
-# The decoder is **autoregressive**: what it has written is its next input. In training we do not
-# wait for it to write. We *give* it the right translation, moved one place to the right, and ask
-# for the next token at all places at once (**teacher forcing**). Something has to be the first
-# input, when nothing has been written yet. Here, as in fairseq, it is `</s>`: the end of the
-# sentence before. (Other programs have a token `<s>` for it. Any id does that no other place of
-# the decoder's input has.)
+# The decoder is **autoregressive**: each token that it writes is its next input. In training we do
+# not wait for it to write. We *give* it the correct translation, shifted one position to the
+# right, and ask for the next token at all positions at once (**teacher forcing**). The first input
+# has to be a token, too, although nothing has been written yet. Here, as in fairseq, it is `</s>`,
+# the end of the previous sentence. (Other programs have a token `<s>` for it.)
 
 
 # %%
@@ -1102,16 +1097,16 @@ def collate(pairs):
 
 PAIR = (VOCABULARY.encode(ENGLISH), VOCABULARY.encode(GERMAN))
 source, shifted, target = collate([PAIR])
-for place, (read, write) in enumerate(zip(shifted[0].tolist(), target[0].tolist(), strict=True)):
-    print(f"place {place:2}: reads {VOCABULARY[read]:8} is to write {VOCABULARY[write]}")
+for position, (read, write) in enumerate(zip(shifted[0].tolist(), target[0].tolist(), strict=True)):
+    print(f"position {position:2}: input {VOCABULARY[read]:8} next token {VOCABULARY[write]}")
 assert torch.equal(shifted[:, 1:], target[:, :-1]), (
-    "the shifted input is the target, one place later"
+    "the shifted input is the target, one position later"
 )
 
 # %% [markdown]
 # ### Three sub-layers
 #
-# 1. **Masked self-attention**: each place looks at itself and those before it (section 3).
+# 1. **Masked self-attention**: each position attends to itself and to earlier ones (section 3).
 # 2. **Cross-attention** (the paper's "encoder-decoder attention"): the queries come from the
 #    decoder, the keys and values from the memory.
 # 3. **Feed-forward**, as in the encoder.
@@ -1171,8 +1166,8 @@ code(CrossAttention.__init__, CrossAttention.forward)
 code(DecoderLayer.__init__, DecoderLayer.forward, Decoder.__init__)
 
 # %% [markdown]
-# The shapes: self-attention has a row and a column for each of the T target places, cross-attention
-# a row for each target place and a column for each of the S source tokens.
+# The shapes: self-attention has a row and a column for each of the T target positions, and
+# cross-attention a row for each target position and a column for each of the S source tokens.
 
 # %%
 with torch.no_grad():
@@ -1192,51 +1187,58 @@ for name, tensor in {
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4))
 reads = [VOCABULARY[number] for number in shifted[0]]
-heat(left, own[0].mean(0), "masked self-attention", reads, reads, xlabel="looks at", ylabel="place")
-heat(right, cross[0].mean(0), "cross-attention", reads, [*ENGLISH, "</s>"], xlabel="looks at")
+heat(
+    left,
+    own[0].mean(0),
+    "masked self-attention",
+    reads,
+    reads,
+    xlabel="attends to",
+    ylabel="position",
+)
+heat(right, cross[0].mean(0), "cross-attention", reads, [*ENGLISH, "</s>"], xlabel="attends to")
 plt.show()
 
 assert list(own.shape) == [1, 4, T, T] and list(cross.shape) == [1, 4, T, S], (
     "self-attention is [B, H, T, T], cross-attention [B, H, T, S]"
 )
 assert list(logits.shape) == [1, T, len(VOCABULARY)], "logits are [B, T, V]"
-assert own[0, 0].triu(1).eq(0).all(), "no place looks at a later one"
+assert own[0, 0].triu(1).eq(0).all(), "no position attends to a later one"
 assert cross.gt(0).all() and torch.allclose(cross.sum(-1), torch.ones(1, 4, T)), (
-    "every place looks at the whole source"
+    "every position attends to the whole source"
 )
 
-# %% [markdown]
-# **Notice** that the left picture is empty above the diagonal, and the right one is not: every
-# place may look at the whole source. (The weights are new, so there is nothing else to see yet.)
+# %% [markdown] **Notice** that the left picture is empty above the diagonal, and the right one is
+# not: every position may attend to the whole source. (The model is untrained, so there is nothing
+# else to see.)
 #
-# ### The mask makes one pass as good as many
+# ### With the mask, one pass equals many
 #
-# Place $t$ sees only the tokens up to $t$. So one pass over the whole target gives at each place
-# the very logits that decoding would give there. Training takes one pass for T tokens, translating
-# takes T passes:
+# Position $t$ sees only the tokens up to $t$. So one pass over the whole target gives at each
+# position the logits that decoding would give there. Training takes one pass for T tokens,
+# translating takes T passes:
 
 # %%
 with torch.no_grad():
-    for place in range(T):
-        so_far = model(source, shifted[:, : place + 1])  # what is known when this token is written
-        assert torch.allclose(so_far[:, -1], logits[:, place], atol=1e-4), (
+    for position in range(T):  # with the tokens that are known when this one is written
+        so_far = model(source, shifted[:, : position + 1])
+        assert torch.allclose(so_far[:, -1], logits[:, position], atol=1e-4), (
             "one pass gives the logits that many passes give"
         )
 print(f"{T} passes over 1 to {T} tokens give the logits of a single pass")
 
-# %% [markdown]
-# **Exercise.** Suppose you forget to shift: the decoder reads the target itself and is to write the
-# same. The loss falls quickly to its least value. What has the model learned?
+# %% [markdown] **Exercise.** Suppose you forget to shift: the decoder reads the target itself and
+# has to write the same. The loss falls quickly to its least value. What has the model learned?
 #
 # <details><summary>Answer</summary>
 #
-# To copy its input: place $t$ may look at its own input, which is now the answer. In use there is
-# nothing to copy, and it writes nonsense. With the shift, place $t$ cannot see token $t$, as a
-# change shows.
+# To copy its input: position $t$ attends to its own input, which is now the answer. In decoding
+# there is nothing to copy, and it writes nonsense. With the shift, position $t$ cannot see token
+# $t$, as a change shows.
 #
 # ```python
 # changed = shifted.clone()
-# changed[0, 5] = UNKNOWN = 3  # the token read at place 5
+# changed[0, 5] = UNKNOWN = 3  # the input of position 5
 # with torch.no_grad():
 #     moved = (model(source, changed) - logits)[0].abs().amax(-1).gt(1e-5)
 # assert not moved[:5].any() and moved[5:].all()
@@ -1386,7 +1388,7 @@ assert not card_of(Transformer).problems, "nothing of our model differs"
 #
 # Usually the loss is $-\log p(\text{right token})$. We compute with the natural logarithm and
 # report bits per token, as fairseq does: divide by $\log 2$. (Two to the power of the bits is the
-# **perplexity**: how many equally likely tokens the model hesitates between.)
+# **perplexity**: a model that chooses among $n$ equally likely tokens has perplexity $n$.)
 #
 # The paper smooths the loss, with "label smoothing of value $\epsilon_{ls} = 0.1$". The target is
 # not "this token, certainly" but "this token with $1 - \epsilon_{ls}$, and the others share
@@ -1462,10 +1464,9 @@ right.set(title="loss, bits", xlabel="probability of the right class", ylim=(0, 
 right.legend()
 plt.show()
 
-# %% [markdown]
-# **Notice** where each curve is lowest: at $1 - \epsilon$. A model that is surer than that is
-# punished. "This hurts perplexity, as the model learns to be more unsure, but improves accuracy and
-# BLEU score."
+# %% [markdown] **Notice** where each curve is lowest: at $1 - \epsilon$. A higher probability
+# increases the loss. "This hurts perplexity, as the model learns to be more unsure, but improves
+# accuracy and BLEU score."
 #
 # **Exercise.** What is the least loss that a perfect model can have, with $\epsilon = 0.1$ and our
 # vocabulary? Is it right to compare the losses of two models with different $\epsilon$?
@@ -1654,14 +1655,13 @@ assert moved.min() > 0.9 and moved.max() < 1.1, (
     "in the first update each weight moves by about the learning rate"
 )
 
-# %% [markdown]
-# **Notice** that in the first update every weight moves by the learning rate, whatever the size of
-# its gradient: after the corrections, $m / \sqrt{v}$ is then just the sign of $g$. Without a
-# warm-up this would be a step at the peak rate, though its direction is mostly noise. The loss is a
-# little above the logarithm of the vocabulary's size, that of a model that only guesses, as the
-# first logits already differ.
+# %% [markdown] **Notice** that in the first update every weight moves by the learning rate,
+# whatever the size of its gradient: after the corrections, $m / \sqrt{v}$ is the sign of $g$.
+# Without a warm-up this would be an update at the peak rate, though its direction is mostly noise.
+# The loss is a little above the logarithm of the vocabulary's size, which is the loss of a model
+# that only guesses.
 #
-# ### Then 600
+# ### 600 updates
 
 # %%
 losses, checkpoints = [before], []
@@ -1774,8 +1774,8 @@ assert averages[-1] < min(single), "the average of ten is better than each of th
 #
 # ### Greedy decoding
 #
-# The simplest way to translate: take the likeliest next token, give it to the decoder, and ask
-# again, until `</s>` comes.
+# The simplest way to translate: take the most probable next token, give it to the decoder as input,
+# and repeat until the next token is `</s>`.
 
 # %%
 from vaswani_transformer import greedy_decode
@@ -1783,7 +1783,7 @@ from vaswani_transformer import greedy_decode
 code(greedy_decode)
 
 # %% [markdown]
-# Step by step, with the averaged model of section 12. Each line shows the three likeliest next
+# Step by step, with the averaged model of section 12. Each line shows the three most probable next
 # tokens.
 
 # %%
@@ -1793,13 +1793,13 @@ source, written = torch.tensor([PAIR[0]]), [EOS]
 while len(written) == 1 or (written[-1] != EOS and len(written) < 20):
     with torch.no_grad():
         probabilities = model(source, torch.tensor([written]))[0, -1].softmax(-1)
-    likeliest = probabilities.topk(3)
+    top3 = probabilities.topk(3)
     shares = [
         f"{VOCABULARY[number]} {100 * share:.0f} %"
-        for share, number in zip(likeliest.values, likeliest.indices.tolist(), strict=True)
+        for share, number in zip(top3.values, top3.indices.tolist(), strict=True)
     ]
     print(f"{' '.join(VOCABULARY.decode(written)):45} | {'   '.join(shares)}")
-    written.append(int(likeliest.indices[0]))
+    written.append(int(top3.indices[0]))
 
 assert written[1:] == greedy_decode(model, source, max_len=19)[0], (
     "step by step gives what greedy_decode gives"
@@ -1811,10 +1811,10 @@ print("right:", " ".join(GERMAN))
 # To go on, it has to know which of the two `4@@` it has just written: after the first, `4@@` is
 # next; after the second, `6`.
 #
-# How many sentences does it translate without any mistake? (Translations are usually compared by
-# **BLEU**, the share of word sequences, up to four words long, that a reference has too, with a
-# penalty for translations that are too short. These
-# sentences have one right translation, so we can simply count.)
+# How many sentences does it translate without any mistake? (Translations are usually scored by
+# **BLEU**: the share of their sequences of up to four words that also occur in a reference, with a
+# penalty for translations that are too short. These sentences have one correct translation, so we
+# can count.)
 
 # %%
 translations = greedy_decode(model, padded([pair[0] for pair in VALID]), max_len=20)
@@ -1825,7 +1825,7 @@ assert correct > 0.2 * len(VALID), "more than a fifth of new sentences is right"
 # %% [markdown]
 # ### Beam search
 #
-# The likeliest first word can lead to a bad sentence, and a greedy search cannot go back. Beam
+# The most probable first word can lead to a bad sentence, and greedy decoding cannot go back. Beam
 # search keeps the $k$ best beginnings, the **beam**, and extends them all.
 
 # %%
@@ -1833,9 +1833,8 @@ from vaswani_transformer.search.simple import simple_beam_search
 
 code(simple_beam_search)
 
-# %% [markdown]
-# To follow it by hand we replace the model by a table: after these words, this word with this
-# probability. The search asks it once in each step; we let it print what it is asked.
+# %% [markdown] To follow it by hand we replace the model by a table of the probability of each
+# next word. The table prints what the search asks in each step.
 
 # %%
 WORDS = Vocabulary(["the", "a", "cat", "dog", "sat"])
@@ -1888,14 +1887,14 @@ assert greedy[0] == "the" and search(2, alpha=0.6) == "a cat sat </s>", (
 )
 
 # %% [markdown]
-# **Notice** that `the` is the likeliest first word, but in step 3 `a cat` leads.
+# **Notice** that `the` is the most probable first word, but in step 3 `a cat` leads.
 #
 # ### The length penalty α
 #
 # Log-probabilities are negative, so a sum favours short sentences. The paper uses "beam search with
 # a beam size of 4 and length penalty $\alpha = 0.6$": a sentence $Y$ scores
 # $\log P(Y) \,/\, ((5 + |Y|) / 6)^\alpha$ (Wu et al., 2016). Does the search find the best score?
-# We compare it with every sentence of up to six words, the end included, that is likely enough.
+# We compare it with every probable sentence of up to six words, the end included.
 
 
 # %%
@@ -1945,9 +1944,9 @@ plt.show()
 #
 # <details><summary>Answer</summary>
 #
-# Here two are enough, and three find the same. In general there is no promise: a wider beam can
-# drop a beginning that a narrower one kept. And the sentence with the best score need not be the
-# best translation.
+# Here a beam of two is enough, and three find the same. In general a wider beam can drop a
+# beginning that a narrower one kept. And the sentence with the best score need not be the best
+# translation.
 #
 # ```python
 # scores = [score(search(beam, 0.6), 0.6) for beam in (1, 2, 3)]
@@ -2001,18 +2000,18 @@ with torch.no_grad():
     features, weights = demo.decoder.features(shifted, memory, need_weights=True)
     probabilities = demo.decoder.output_layer(features)[0].softmax(-1)
 first_four = GERMAN.index("4@@")
-place = first_four + 1  # which reads the first 4@@ and is to write the second
-likeliest = probabilities[place].topk(3)
-for share, number in zip(likeliest.values, likeliest.indices.tolist(), strict=True):
+position = first_four + 1  # its input is the first 4@@, and its next token should be the second
+top3 = probabilities[position].topk(3)
+for share, number in zip(top3.values, top3.indices.tolist(), strict=True):
     print(f"{VOCABULARY[number]:5} {100 * share:.0f} %")
-assert likeliest.values[0] < 0.7, "the model is not sure"
-assert {VOCABULARY[number] for number in likeliest.indices[:2].tolist()} == {"4@@", "6"}, (
-    "it wavers between 4@@ and 6"
+assert top3.values[0] < 0.7, "the model is not sure"
+assert {VOCABULARY[number] for number in top3.indices[:2].tolist()} == {"4@@", "6"}, (
+    "its two candidates are 4@@ and 6"
 )
 
 # %% [markdown]
-# It wavers between `4@@` and `6`: was the 4 that it has just written the first or the second? Where
-# does it look? Here are the four heads of the last layer's cross-attention:
+# Both `4@@` and `6` are probable: is the 4 that was just written the first or the second? What does
+# the decoder attend to? Here are the four heads of the last layer's cross-attention:
 
 # %%
 cross = torch.stack(weights.cross_attention)[-1, 0]  # of the last layer: [H, T, S]
@@ -2023,25 +2022,26 @@ axes[0].set_ylabel("to write")
 plt.show()
 
 mean = cross.mean(0)  # over the heads: [T, S]
-looks_at = dict(zip(GERMAN, ([*ENGLISH, "</s>"][n] for n in mean.argmax(-1)), strict=False))
-assert looks_at["kostet"] == "costs" and looks_at["€"] == "€", "kostet looks at costs, and € at €"
-
-
-def in_common(place, other):
-    """How much of the attention of two places goes to the same tokens."""
-    return float(torch.minimum(mean[place], mean[other]).sum())
-
-
-print(f"second 4@@ and 6:         {100 * in_common(place, place + 1):.0f} % in common")
-print(f"first 4@@ and second 4@@: {100 * in_common(place - 1, place):.0f} % in common")
-assert in_common(place, place + 1) > 0.8 and in_common(place - 1, place) < 0.2, (
-    "the second 4@@ and 6 look at the same tokens, the first 4@@ elsewhere"
+attends_to = dict(zip(GERMAN, ([*ENGLISH, "</s>"][n] for n in mean.argmax(-1)), strict=False))
+assert attends_to["kostet"] == "costs" and attends_to["€"] == "€", (
+    "kostet attends to costs, and € to €"
 )
 
-# %% [markdown]
-# **Notice** the rows of the second `4@@` and of `6`: they are almost the same. The other words have
-# no such trouble: `kostet` looks at `costs`, and `€` at `€`, though nobody told the model which
-# words belong together.
+
+def in_common(position, other):
+    """Return the share of attention that two positions give to the same tokens."""
+    return float(torch.minimum(mean[position], mean[other]).sum())
+
+
+print(f"second 4@@ and 6:         {100 * in_common(position, position + 1):.0f} % in common")
+print(f"first 4@@ and second 4@@: {100 * in_common(position - 1, position):.0f} % in common")
+assert in_common(position, position + 1) > 0.8 and in_common(position - 1, position) < 0.2, (
+    "the second 4@@ and 6 attend to the same tokens, the first 4@@ to others"
+)
+
+# %% [markdown] **Notice** the rows of the second `4@@` and of `6`: they are almost the same. Other
+# words attend to their translations: `kostet` to `costs`, and `€` to `€`, although the training
+# text does not say which words belong together.
 #
 # ### Is it really the equal neighbours?
 #
@@ -2077,15 +2077,15 @@ assert max(share_wrong["other long numbers"], share_wrong["the rest"]) < 0.05, (
 #
 # ### The guess of section 5
 #
-# If the two positions were too close together, positions farther apart would help. We
-# [tried it](../../docs/results.md#two-equal-neighbours), with three trainings of each. With
-# positions 8 apart, 11 to 15 of 30 test sentences still go wrong, instead of 15 to 17. (The 30 are
-# those with two equal neighbouring subwords of any kind, the 20 above among them.) **So the guess
-# was not the main cause.** With *relative* positions in the decoder, 4 to 9
-# go wrong; in both sides, 0 to 2. With relative positions, attention adds a learned vector
-# for the distance of query and key, so the step from one place to the next has the same vector
-# everywhere. (With sinusoids one matrix moves any position on by one, as section 5 showed: that
-# says what a model could learn, not what this one has learned.)
+# If the two positions were too close together, positions farther apart would help. We [tried
+# it](../../docs/results.md#two-equal-neighbours), with three trainings of each. With positions 8
+# apart, 11 to 15 of 30 test sentences still go wrong, instead of 15 to 17. (The 30 are those with
+# two equal neighbouring subwords of any kind, the 20 above among them.) **So the guess was not the
+# main cause.** With *relative* positions in the decoder, 4 to 9 go wrong; in both sides, 0 to 2.
+# With relative positions, attention adds a learned vector for the distance of query and key, so
+# the step from one position to the next has the same vector everywhere. (With sinusoids one matrix
+# rotates any position to the next, as section 5 showed: that is what a model could learn, not what
+# this one has learned.)
 #
 # (The [attention page](../../models/demo_en_de_attention/attention.html), once downloaded, shows
 # every head.)
@@ -2130,7 +2130,7 @@ def strings(length, count):
 
 
 def share_right(model, length):
-    """How many of 200 strings are right at every place."""
+    """Return the share of 200 strings that are right at every position."""
     source, shifted, target = collate(strings(length, 200))
     with torch.no_grad():
         return float(model(source, shifted).argmax(-1).eq(target).all(1).float().mean())
@@ -2161,13 +2161,12 @@ assert min(by_length[length] for length in range(2, 7)) > 0.95, (
 )
 assert by_length[7] < 0.9 and by_length[9] < 0.1, "longer strings are not"
 
-# %% [markdown]
-# **Notice** how sharp the edge is. The paper says "may": it is a hypothesis, and our small model
-# does not support it.
+# %% [markdown] **Notice** how sharply the share falls beyond six letters. The paper says "may": it
+# is a hypothesis, and our small model does not support it.
 #
 # ### Is it the length, or the positions?
 #
-# We take strings of four letters, and move all positions on by $k$, as if other letters had come
+# We take strings of four letters, and add $k$ to all positions, as if other letters had come
 # before.
 
 
@@ -2201,7 +2200,7 @@ assert by_start[0] > 0.95 and max(by_start[k] for k in range(6, 10)) < 0.5, (
 #
 # <details><summary>Answer</summary>
 #
-# Nothing: its table has no row for it. The sinusoids at least give some vector.
+# Nothing: its table has no row for position 50. Sinusoids exist for every position.
 #
 # ```python
 # from vaswani_transformer.embedding import LearnedPositions, SinusoidalPositions
@@ -2276,15 +2275,14 @@ assert min(additive, dot) > 6 and undivided_dot < 2, (
 #
 # ### Table 1: self-attention, recurrence, convolution
 #
-# The paper compares layers by their work, by the steps that have to wait for each other, and by the
-# **path length**: through how many steps a word must pass to meet the farthest other word. A
-# recurrent layer passes it on from place to place. For the others we count layers: `dependence`
-# says on which places an output depends.
+# The paper compares layers by their work, by the steps that have to wait for each other, and by
+# the **path length**: the number of steps between the two words that are farthest apart. A
+# recurrent layer passes information from position to position. For the other layers we count
+# layers: `dependence` says on which positions an output depends.
 #
 # (For convolution the paper gives $O(n/k)$ layers with contiguous kernels and $O(\log_k n)$ with
-# dilated ones. Exactly, a kernel of $k$ centred on a place reaches $(k - 1)/2$ places to each side
-# in one layer, so the first of $n$ words meets the last after $2(n - 1)/(k - 1)$ layers: 11 here.
-# That grows as $n/k$ does; $O$ leaves constant factors out. A recurrent layer takes $n - 1$
+# dilated ones. A kernel of $k$ reaches $(k - 1)/2$ positions to each side, so the first of $n$
+# words meets the last after $2(n - 1)/(k - 1)$ layers: 11 here. A recurrent layer takes $n - 1$
 # steps.)
 
 # %%
@@ -2337,7 +2335,7 @@ plt.show()
 #
 # <details><summary>Answer</summary>
 #
-# The quotient is $n^2 d / (n d^2) = n / d$.
+# The ratio is $n^2 d / (n d^2) = n / d$.
 #
 # ```python
 # assert math.isclose(30**2 * 512 / (30 * 512**2), 30 / 512)
