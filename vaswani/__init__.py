@@ -15,10 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaswani.commands.pack import pack
+    from vaswani.commands.translate import translate
     from vaswani.data.preparation import prepare
     from vaswani.data.read_recipe import PrepareOptions
     from vaswani.decoding.generation import generate
     from vaswani.decoding.translator import Translation, Translator
+    from vaswani.folders.model_folder import ModelFolder
     from vaswani.folders.prepared_text import PreparedText
     from vaswani.folders.run import Run
     from vaswani.training.training import train
@@ -26,25 +29,31 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ModelFolder",
     "PrepareOptions",
     "PreparedText",
     "Run",
     "Translation",
     "Translator",
     "generate",
+    "pack",
     "prepare",
     "train",
+    "translate",
 ]
 #: the module of each name
 _MODULES = {
+    "ModelFolder": "folders.model_folder",
     "PrepareOptions": "data.read_recipe",
     "PreparedText": "folders.prepared_text",
     "Run": "folders.run",
     "Translation": "decoding.translator",
     "Translator": "decoding.translator",
     "generate": "decoding.generation",
+    "pack": "commands.pack",
     "prepare": "data.preparation",
     "train": "training.training",
+    "translate": "commands.translate",
 }
 
 

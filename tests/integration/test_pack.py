@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
-from vaswani import Translator
-from vaswani.commands.pack import pack
+from vaswani import Translator, pack
 from vaswani.common.errors import UserError
 from vaswani.folders.model_folder import WEIGHTS, ModelFolder
 from vaswani.folders.run import Run

@@ -18,6 +18,7 @@ import pytest
 import torch
 import yaml
 
+import vaswani
 from tests import archives, packed, stock
 from vaswani import Translator, cli
 from vaswani.commands import translate
@@ -206,11 +207,11 @@ def test_as_a_function_it_takes_the_folder_of_a_model(model, text, tmp_path):
     """And the options by their names."""
     assert stock.vaswani("translate", model, text, "--output", tmp_path / "command") == 0
     folder = ModelFolder.read(model)
-    translate.translate(folder, files=[str(text)], output=str(tmp_path / "function"))
+    vaswani.translate(folder, files=[str(text)], output=str(tmp_path / "function"))
     command, function = (tmp_path / name for name in ("command", "function"))
     assert function.read_text(encoding="utf-8") == command.read_text(encoding="utf-8")
     with pytest.raises(UserError, match="--scores"):
-        translate.translate(folder, files=[str(text)], json=True, scores=True)
+        vaswani.translate(folder, files=[str(text)], json=True, scores=True)
 
 
 def test_several_files_or_a_pipe_are_one_text(model, text, tmp_path, capsys, monkeypatch):

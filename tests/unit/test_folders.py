@@ -21,6 +21,8 @@ NAMES = {
         ],
         "folders/run.py",
     ),
+    "vaswani.json": "folders/model_folder.py",
+    "README.md": "folders/model_folder.py",
 }
 
 

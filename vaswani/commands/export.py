@@ -19,8 +19,8 @@ from pathlib import Path
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import Checked, argument, option
-from vaswani.folders.exported_model import EXPORTED, TARGETS
-from vaswani.folders.model_folder import CARD, ModelFolder, sibling, write_folder
+from vaswani.folders.exported_model import TARGETS
+from vaswani.folders.model_folder import CARD, ModelFolder, sibling
 
 #: CTranslate2's names of the types that parameters may be stored in
 QUANTIZATIONS = ("int8", "float16", "bfloat16")
@@ -53,7 +53,6 @@ def run(options: Options) -> int:
     """
     from vaswani.export import exporting
     from vaswani.export.text import proof_text
-    from vaswani_transformer.fast.malloc import keep_freed_memory
 
     if options.quantization and options.to != "ctranslate2":
         raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
@@ -66,13 +65,7 @@ def run(options: Options) -> int:
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
     out = Path(options.out) if options.out else sibling(path, end)
-
-    keep_freed_memory()
-
-    def fill(part: Path) -> None:
-        exporting.prove_and_fill(folder, target, text, part, out)
-
-    write_folder(out, fill, EXPORTED)
+    exporting.export(folder, target, text, out)
     use = f"vaswani translate {out}" if options.to == "ctranslate2" else f"see {out / CARD}"
     print(f"{out}: exported; {use}", file=sys.stderr)
     return 0

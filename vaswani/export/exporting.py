@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_plugin.checkpoints import CheckpointError
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of, write_json
+from vaswani.common.files import sha256_of
 from vaswani.configuration.plugin import load_plugin
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.translator import Translator
@@ -18,10 +18,11 @@ from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 from vaswani.export.card import export_card, licence_of
 from vaswani.export.proof import Proof
 from vaswani.export.text import ProofText
-from vaswani.folders.exported_model import ExportedModel, ExportTable, Limits
-from vaswani.folders.model_folder import CARD, EXPORT, ModelFolder, is_model_folder, read_origin
+from vaswani.folders.exported_model import ExportedModel, ExportTable, Limits, write_export
+from vaswani.folders.model_folder import ModelFolder, is_model_folder, read_origin
 from vaswani.folders.run import Run
 from vaswani.training.checkpoints import best_of_run
+from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.vocabulary import Vocabulary
 
 NOT_COMPARED = (
@@ -98,10 +99,34 @@ def check_is_best(run: Run) -> None:
         )
 
 
+def export(folder: ModelFolder, target: Target, text: ProofText, out: Path) -> None:
+    """Export a model that the target can express, and prove it.
+
+    Args:
+        folder: of the model
+        target: what it is exported to
+        text: the sentences of the proof
+        out: the folder to make
+
+    Raises:
+        UserError: the proof fails, and nothing is written; or the folder has other files.
+    """
+
+    def fill(part: Path) -> tuple[ExportTable, str]:
+        return prove_and_fill(folder, target, text, part, out)
+
+    keep_freed_memory()
+    write_export(out, fill)
+
+
 def prove_and_fill(
     folder: ModelFolder, target: Target, text: ProofText, part: Path, out: Path
-) -> None:
-    """Write a whole export into a temporary folder; UserError if its proof fails."""
+) -> tuple[ExportTable, str]:
+    """Write the target's files into a temporary folder; UserError if their proof fails.
+
+    Returns:
+        what vaswani.json says, and the card
+    """
     load_plugin()
     packed = Translator(folder, device="cpu", user_dir=target.user_dir)
     proof = Proof(text, target.quantization, packed)
@@ -121,10 +146,8 @@ def prove_and_fill(
         print(NOT_COMPARED, file=sys.stderr)
         if proof.packed_search != proof.exported_search:
             print(proof.other_rule(), file=sys.stderr)
-    write_json(part / EXPORT, table.to_json())
     comparison = proof.lines() if exported else []
-    card = export_card(table, folder, out, comparison, target.user_dir)
-    (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+    return table, export_card(table, folder, out, comparison, target.user_dir)
 
 
 def describe_export(folder: ModelFolder, target: Target, proof: Proof) -> ExportTable:

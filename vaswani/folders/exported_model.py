@@ -10,13 +10,13 @@ and vocab.json. Beside them are:
 Of these, ``vaswani translate`` reads the exports to CTranslate2, without torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json
+from vaswani.common.files import read_json, write_json
 from vaswani.folders.model_folder import (
     CARD,
     EXPORT,
@@ -24,6 +24,7 @@ from vaswani.folders.model_folder import (
     ModelFolder,
     TextModel,
     errors_for_users,
+    write_folder,
 )
 from vaswani.folders.recipe import TextRecipe
 from vaswani_transformer.io.folder_table import FolderTable
@@ -139,6 +140,26 @@ class ExportedModel(TextModel):
         """
         recipe = TextRecipe.from_json(table.text, f"{path / EXPORT}: text")
         return cls(path, recipe, table.generation, table.source_lengths, sums, table.limits)
+
+
+def write_export(folder: Path, fill: Callable[[Path], tuple[ExportTable, str]]) -> None:
+    """Make a complete export, or nothing. One that was made before is replaced.
+
+    Args:
+        folder: where to make it
+        fill: writes the target's files, and what splits words, into a temporary folder; returns
+            what vaswani.json says, and the card
+
+    Raises:
+        UserError: something there was not exported, or has changed since; or the disk is full.
+    """
+
+    def fill_all(part: Path) -> None:
+        table, card = fill(part)
+        write_json(part / EXPORT, table.to_json())
+        (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+
+    write_folder(folder, fill_all, EXPORTED)
 
 
 def check_format(table: Mapping[str, Any], path: Path) -> None:
