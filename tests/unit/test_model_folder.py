@@ -75,6 +75,8 @@ DAMAGES = {
     "another size": (change("architecture", encoder_layers=1), "encoder.layers.1"),
     "an unknown size": (change("architecture", experts=2), "'experts'"),
     "a search option": (change("generation", luck=1), "'luck'"),
+    "another splitter": (change("text", bpe="morphemes"), "text: bpe must be"),
+    "half a variant": (change("", variant={"arch": "mine"}), "variant lacks 'options'"),
 }
 
 

@@ -26,7 +26,7 @@ def is_model(path: Path) -> bool:
 
 
 def model_as_config(folder: ModelFolder) -> dict[str, Any]:
-    """Return the sections of an experiment that a model folder has, as in a run's configuration."""
+    """Return the sections of a configuration that a model folder has, as a run has them."""
     source, target = folder.langs
     origin = folder.table.origin
     return {
