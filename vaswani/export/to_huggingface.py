@@ -293,8 +293,8 @@ class MarianEngine(Engine):
     ) -> Generator[BatchHypotheses, None, None]:
         """As ``Engine.search``; the hypotheses have no scores, which nothing asks for."""
         for batch in batches:
-            most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
-            beam = {"num_beams": options.beam, "max_new_tokens": most}
+            max_tokens = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
+            beam = {"num_beams": options.beam, "max_new_tokens": max_tokens}
             with torch.no_grad():
                 rows = self.model.generate(**self.inputs(batch), **beam).tolist()
             hypotheses = []

@@ -125,13 +125,13 @@ class TranslationOptions(SearchOptions):
         Args:
             types: size of the target dictionary
         """
-        most = types - 1
-        if self.beam <= most:
+        widest = types - 1
+        if self.beam <= widest:
             return self
         logger.warning(
-            "--beam %d is reduced to %d: the dictionary has no more words", self.beam, most
+            "--beam %d is reduced to %d: the dictionary has no more words", self.beam, widest
         )
-        return replace(self, beam=most, nbest=min(self.nbest, most))
+        return replace(self, beam=widest, nbest=min(self.nbest, widest))
 
 
 def search_of_configuration(config: Mapping[str, Any]) -> TranslationOptions:

@@ -74,10 +74,10 @@ def round_to_float16(contents: Contents, checkpoint: Path) -> Contents:
     halves = {name: value.half() for name, value in contents.parameters.items()}
     too_large = not_finite(halves)
     if too_large:
-        most = torch.finfo(torch.float16).max
+        largest = torch.finfo(torch.float16).max
         raise UserError(
-            f"{checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of float16: "
-            "pack it without --half"
+            f"{checkpoint}: {too_large} has a number beyond {largest:,.0f}, the largest of "
+            "float16: pack it without --half"
         )
     origin = {**contents.table.origin, "stored_as": "float16"}
     return replace(contents, parameters=halves, table=replace(contents.table, origin=origin))

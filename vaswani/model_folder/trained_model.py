@@ -136,5 +136,5 @@ def architecture_of(name: str, options: Section) -> tuple[dict[str, Any], Varian
         architecture["share_decoder_input_output_embed"] = False
     if MODEL_REGISTRY[name].__module__ == "transformer_plugin.model":
         return architecture, None
-    own = vars(MODEL_DATACLASS_REGISTRY[name]()).keys() - vars(defaults).keys()
-    return architecture, Variant(name, {key: options[key] for key in sorted(own)})
+    own_options = vars(MODEL_DATACLASS_REGISTRY[name]()).keys() - vars(defaults).keys()
+    return architecture, Variant(name, {key: options[key] for key in sorted(own_options)})
