@@ -24,7 +24,7 @@ from tests.processes import (
     to_the_end,
     until_saved,
 )
-from tests.unit.test_distributed import holder
+from tests.unit.test_locks import holder
 from vaswani.training.checkpoints import describe
 
 
