@@ -84,8 +84,3 @@ def is_configuration(path: Path) -> bool:
 def first_data_bin(data: object) -> Path:
     """The (first) data-bin that ``task.data`` names: fairseq takes several, separated by colons."""
     return Path(str(data).split(":")[0])
-
-
-def subset_option(folder: Path) -> str:
-    """What a command for ``vaswani generate`` needs: nothing, or `` --subset valid`` (no test)."""
-    return "" if any(folder.glob("test.*.idx")) else " --subset valid"

@@ -53,13 +53,14 @@ def binarise(
     else:
         dictionaries = [make_dictionary(train, size, workers)] * 2
     target.mkdir()
+    data = DataBin(target)
     counts = {}
     with stage_bar("binarise", None, "lines") as bar:
         for lang, dictionary in zip(recipe.langs, dictionaries, strict=True):
-            dictionary.save(str(DataBin(target).dictionary(lang)))
+            dictionary.save(str(data.dictionary(lang)))
             for split in recipe.splits:
                 text = source / f"{split}.{lang}"
-                prefix = target / f"{split}.{'-'.join(recipe.langs)}.{lang}"
+                prefix = data.side(split, recipe.langs, lang)
                 counts[text.name] = write_side(text, prefix, dictionary, workers, bar.update)
     return counts
 

@@ -51,6 +51,7 @@ from vaswani.folders.prepared_text import (
     TOK,
     PreparedText,
     sides_in,
+    trees_in,
 )
 from vaswani.folders.recipe import SENTENCEPIECE, Recipe
 
@@ -239,7 +240,8 @@ def make_text(job: Job, out: Path) -> StageReport:
     if recipe.trees:
         for split, ((path, _),) in job.sources.items():
             limit = recipe.limit if split == "train" else None
-            number = trees.write_sides(path, job.pair(out, split), recipe.keep_tags, limit)
+            sides, whole_trees = job.pair(out, split), trees_in(out, split)
+            number = trees.write_sides(path, sides, whole_trees, recipe.keep_tags, limit)
             counts[split] = Report(seen=number, kept=number)
         return counts
     raw_text = job.prepared.stage(RAW)

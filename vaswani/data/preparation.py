@@ -50,8 +50,8 @@ def prepare(options: PrepareOptions) -> PreparedText:
     later = STAGES[STAGES.index(options.start) :] if options.start else ()
     redo = max(0, len(names) - len(later))  # not all text has the stage raw
     check_places(job, names)
-    lock = job.prepared.records / "lock"
-    with writing(job.folder), locked(lock, f"{job.folder} is being prepared"):
+    busy = f"{job.folder} is being prepared"
+    with writing(job.folder), locked(job.prepared.lock, busy):
         # downloads continue where they stopped
         signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
         if not run_stages(job, redo, options.show_dropped):

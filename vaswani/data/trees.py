@@ -72,12 +72,15 @@ def read_trees(path: Path) -> list[Tree]:
     return trees
 
 
-def write_sides(path: Path, sides: tuple[Path, Path], tags: bool, limit: int | None) -> int:
-    """Write each tree's words, its brackets and, beside them, the whole tree (SET.ptb).
+def write_sides(
+    path: Path, sides: tuple[Path, Path], whole: Path, tags: bool, limit: int | None
+) -> int:
+    """Write each tree's words, its brackets, and the whole tree.
 
     Args:
         path: of the trees
         sides: the files of words and of brackets
+        whole: the file of whole trees
         tags: as in ``linearise``
         limit: how many trees to take; None: all
 
@@ -87,7 +90,7 @@ def write_sides(path: Path, sides: tuple[Path, Path], tags: bool, limit: int | N
     trees = read_trees(path)[:limit]
     write_lines(sides[0], (" ".join(tree.words) for tree in trees))
     write_lines(sides[1], (" ".join(linearise(tree, tags)) for tree in trees))
-    write_lines(sides[0].with_suffix(".ptb"), map(penn_brackets, trees))
+    write_lines(whole, map(penn_brackets, trees))
     return len(trees)
 
 

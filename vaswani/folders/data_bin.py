@@ -47,9 +47,13 @@ class DataBin:
         pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
         return [(source, target) for source, target in dict.fromkeys(pairs)]
 
-    def has_test_set(self) -> bool:
-        """Whether there is a test set, in whatever languages."""
-        return any(self.folder.glob("test.*.idx"))
+    def subset_option(self) -> str:
+        """What ``vaswani generate`` needs: nothing, or `` --subset valid`` without a test set."""
+        return "" if any(self.folder.glob("test.*.idx")) else " --subset valid"
+
+    def side(self, split: str, pair: tuple[str, str], language: str) -> Path:
+        """``FOLDER/SPLIT.en-de.en``, whose ``.idx`` and ``.bin`` are one side of a set."""
+        return self.folder / f"{split}.{'-'.join(pair)}.{language}"
 
     def prefix(self, split: str, source: str, target: str) -> Path:
         """``FOLDER/SPLIT.en-de`` in the direction that was binarised.

@@ -144,7 +144,7 @@ class PreparedText:
 
     def trees(self, split: str) -> Path:
         """The trees of a set, one a line."""
-        return self.stage(TEXT) / f"{split}.ptb"
+        return trees_in(self.stage(TEXT), split)
 
     def subword_file(self, kind: Name) -> Path:
         """The BPE codes, or SentencePiece's model."""
@@ -173,6 +173,11 @@ class PreparedText:
     def records(self) -> Path:
         """The folder of records."""
         return self.folder / RECORDS
+
+    @property
+    def lock(self) -> Path:
+        """Held by the command that is preparing text here."""
+        return self.records / "lock"
 
     def outputs(self, name: str) -> RecordedOutputs:
         """A file or folder in this one, recorded in ``.stages/NAME.json``."""
@@ -224,3 +229,8 @@ def sides_in(folder: Path, split: str, languages: tuple[str, str]) -> tuple[Path
     """The two files of a set in the folder of a stage, which may still be in the making."""
     source, target = languages
     return folder / f"{split}.{source}", folder / f"{split}.{target}"
+
+
+def trees_in(folder: Path, split: str) -> Path:
+    """The file of a set's whole trees in the folder of the stage ``text``."""
+    return folder / f"{split}.ptb"

@@ -11,14 +11,14 @@ from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.tokenisation import is_lowercase
-from vaswani.folders.prepared_text import PreparedText
+from vaswani.folders.prepared_text import SUBWORD_FILES, PreparedText
 from vaswani.folders.recipe import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name, Recipe, TextRecipe
 from vaswani_transformer.io import moses
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {
-    BPE: ("codes", "bpecodes", "code"),
-    SENTENCEPIECE: ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model"),
+    BPE: (SUBWORD_FILES[BPE], "bpecodes", "code"),
+    SENTENCEPIECE: (SUBWORD_FILES[SENTENCEPIECE], "sentencepiece.model", "spm.model"),
 }
 FLAGS = {BPE: "--bpe-codes", SENTENCEPIECE: "--sentencepiece-model"}
 

@@ -21,7 +21,6 @@ from transformer_plugin.config import (
     VaswaniTranslationConfig,
 )
 from vaswani.common.files import sha256_of
-from vaswani.common.find import subset_option
 from vaswani.common.templates import render
 from vaswani.common.yaml_tables import parse_yaml
 from vaswani.configuration.fairseq_config import config_of
@@ -29,6 +28,7 @@ from vaswani.configuration.plugin import load_plugin
 from vaswani.data import data_bin
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import hardly_spaced
+from vaswani.folders.data_bin import DataBin
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import BPE, SUBWORD_MODELS, Recipe
 from vaswani.planning import arithmetic, batching
@@ -240,7 +240,7 @@ def experiment_text(
 
 def next_commands(name: str, data: Path) -> list[str]:
     """The commands from an experiment to its score, and of text to a model that translates it."""
-    subset = subset_option(data)
+    subset = DataBin(data).subset_option()
     scored = [
         f"vaswani train {name}",
         f"vaswani average {name}",

@@ -10,10 +10,11 @@ from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.saving import write_checkpoint
 from vaswani.common.errors import UserError
 from vaswani.common.files import output_file
-from vaswani.common.find import first_data_bin, subset_option
+from vaswani.common.find import first_data_bin
 from vaswani.common.outputs import FileOutputs
 from vaswani.common.progress import stage_bar
 from vaswani.configuration.plugin import saved_config
+from vaswani.folders.data_bin import DataBin
 from vaswani.folders.run import BEST, Run, average_name
 from vaswani.training import checkpoints
 from vaswani.training.averaging import averaged_checkpoint, model_of, running_means
@@ -116,7 +117,7 @@ def print_trials(trials: Sequence[Trial]) -> None:
 def print_next_command(path: Path, what: Path | Run) -> None:
     """Print the command that decodes with ``what``: a checkpoint, or its run."""
     data = saved_config(path, Run.of_checkpoint(path))["task"].get("data")
-    subset = subset_option(first_data_bin(data))
+    subset = DataBin(first_data_bin(data)).subset_option()
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
 
