@@ -1,6 +1,7 @@
 """Section 6.1: checkpoints of a real run, stopped and resumed, are averaged and decoded."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.folders.run import Run
 from vaswani.training.checkpoints import describe
+from vaswani.training.run_record import STOPPED
 from vaswani.training.validation import Validation
 
 FAIRSEQS = ["--arch", "transformer_tiny", "--share-all-embeddings"]
@@ -70,3 +72,18 @@ def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Pa
     assert found["loss"] == pytest.approx(said, abs=6e-4)
     assert losses[0] == found["nll_loss"] < found["loss"], "without label smoothing"
     assert validation({name: 9 * value for name, value in models[0].items()}) > losses[0] + 1
+
+
+def test_a_run_stopped_in_its_first_epoch_is_told_how_to_go_on(own_run: Path, cli: Any) -> None:
+    """The message had an empty list of updates, and named no way to translate."""
+    for path in (own_run / "checkpoints").glob("*.pt"):
+        if path.name != "checkpoint_last.pt":
+            path.unlink()
+    last = own_run / "checkpoints" / "checkpoint_last.pt"
+    saved = torch.load(last, weights_only=False)
+    saved["extra_state"][STOPPED] = "SIGINT"  # as Ctrl-C saves it
+    torch.save(saved, last)
+    refused = cli("average", "small")
+    assert refused.code == 1 and "no checkpoint to average" in refused.err
+    assert "'vaswani pack' take checkpoint_last.pt" in refused.err
+    assert cli("pack", "small").code == 0, "as the message says"

@@ -52,6 +52,12 @@ def run(options: Options) -> int:
         name = f"checkpoint_average_of{len(parts)}.pt"
     else:
         parts = checkpoints.checkpoints_in(folder)
+        if not parts:
+            raise UserError(
+                f"{folder} has no checkpoint to average: training was stopped before it saved one "
+                "(checkpoint.save_interval, in epochs). Continue the training, or go on without "
+                "an average: 'vaswani generate' and 'vaswani pack' take checkpoint_last.pt"
+            )
         least, last = (1, len(parts)) if options.last is None else (2, options.last)
         if not least <= last <= len(parts):
             updates = ", ".join(str(one.updates) for one in parts)
