@@ -52,10 +52,12 @@ VOLATILE = [
     (re.compile(r"\bin [\d.]+ seconds|\btook [\d.]+ seconds"), "in TIME"),
     (re.compile(r'"(\w*_)?(wps|ups|wall|train_wall|gb_free)": "[\d.]+"'), r'"\2": "TIME"'),
     (re.compile(r"(?<=\.py):\d+(?=:)"), ":LINE"),
+    # how far a training is, every 30 seconds; other such lines have the values of a validation
+    (re.compile(r"^update [\d,]+ of [\d,]+(?!.* valid_).*\n?", re.MULTILINE), ""),
 ]
 HASH = re.compile(r"\b[0-9a-f]{64}\b")
-#: files of locks
-NOT_COMPARED = {"lock", ".lock"}
+#: files of locks, and the file in which two processes of a training meet
+NOT_COMPARED = {"lock", ".lock", "rendezvous"}
 TEXT = {".json", ".jsonl", ".yaml", ".md", ".html", ".out", ".err", ".code", ".log", ""}
 #: the entry of a checkpoint's ``extra_state`` that measures time; meters do, too: see ``meters``
 TIMED = "previous_training_time"
