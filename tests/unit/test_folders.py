@@ -58,3 +58,13 @@ def test_a_file_name_is_in_one_module(name: str) -> None:
 def test_a_stage_of_prepared_text_is_no_path_elsewhere() -> None:
     users = {path: joined_to_paths(tree) & set(STAGES) for path, tree in modules()}
     assert {path: names for path, names in users.items() if names} == {}
+
+
+def test_json_is_read_by_the_modules_that_know_the_files() -> None:
+    """Others get records with types."""
+    users = []
+    for path, tree in modules():
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if "read_json" in names:
+            users.append(path)
+    assert users and {path.partition("/")[0] for path in users} <= {"folders", "common"}
