@@ -27,6 +27,12 @@ gc.set_threshold(20_000)
 SYMBOLS = "0123456789"
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of each later search for cycles: a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_curves(monkeypatch) -> None:
     """A curve takes as long to draw as the tests' models to train.

@@ -1,6 +1,8 @@
 """Tables in YAML, as omegaconf reads them, and so fairseq-hydra-train."""
 
 import contextlib
+import copy
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,19 @@ def parse_yaml(text: str, where: str) -> Table:
 
     It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
     """
+    with yaml_errors(where):
+        table = _parse(text)
+    if not isinstance(table, dict):
+        raise UserError(f"{where}: expected sections such as 'task:' and 'model:', found none")
+    return copy.deepcopy(table)
+
+
+@functools.lru_cache(maxsize=32)
+def _parse(text: str) -> object:
+    """Return what a text in YAML says; not to be changed. A command reads a run's files often."""
     from omegaconf import OmegaConf  # here, as PyYAML below: --help does without them
 
-    with yaml_errors(where):
-        table = OmegaConf.create(text)
-    if not OmegaConf.is_dict(table):
-        raise UserError(f"{where}: expected sections such as 'task:' and 'model:', found none")
-    return dict(OmegaConf.to_container(table))
+    return OmegaConf.to_container(OmegaConf.create(text))
 
 
 @contextlib.contextmanager
