@@ -29,7 +29,7 @@ TITLES = {
     "decode": "Decoding, beam 4",
     "scaling": "Cost of one forward and backward pass, fp32",
     "loss": "Output projection and loss alone",
-    "pieces": "Time without one of the quick forms",
+    "pieces": "Time with one of the quick forms changed",
     "host": "Host time",
 }
 RESULTS = Path(__file__).parent / "results"
@@ -56,6 +56,16 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         choices=tuple(train.WORKLOADS),
         help="to train; may be repeated (default: small and base, with --full all)",
+    )
+    options.add_argument(
+        "--piece",
+        metavar="CHANGE",
+        action="append",
+        choices=pieces.PIECES,
+        help="of pieces, to measure; may be repeated (default: all)",
+    )
+    options.add_argument(
+        "--rounds", metavar="N", type=int, default=8, help="of pieces (default: %(default)s)"
     )
     options.add_argument(
         "--data", metavar="DATA-BIN", help="(default: Multi30k's if prepared, else the demo's)"
@@ -119,7 +129,7 @@ def run_benchmark(name: str, args: argparse.Namespace, data: str) -> dict[str, A
     if name == "scaling":
         return scaling.run(args.device, args.full, args.threads)
     if name == "pieces":
-        return pieces.run(args.device, data)
+        return pieces.run(args.device, data, args.rounds, args.piece or pieces.PIECES)
     if name == "host":
         return host.run()
     return loss.run(args.device, args.full)
