@@ -145,7 +145,7 @@ SIDES = {
 
 
 def tried(faults: dict[str, Any]) -> list[Any]:
-    """All faults, two thirds of them with the slow tests: each takes a card."""
+    """All faults, two thirds of them with the slow tests: each takes part of a card."""
     return [
         pytest.param(fault, marks=[] if number % 3 == 0 else pytest.mark.slow)
         for number, fault in enumerate(faults)
@@ -155,7 +155,7 @@ def tried(faults: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("fault", tried(OF_FUNCTIONS))
 def test_a_function_shows_a_fault(fault: str) -> None:
     function, check_id = OF_FUNCTIONS[fault]
-    card = check(only(adapter(fault), "embedding", "loss", function))
+    card = check(only(adapter(fault), "embedding", "loss", function), chosen=[check_id])
     assert card.of_side(check_id, SIDES.get(function, "")).failed, card.text()
 
 
@@ -171,8 +171,9 @@ def differing(card: Card) -> list[str]:
 
 @pytest.mark.parametrize("fault", tried(OF_LOGITS))
 def test_build_and_logits_show_a_fault(fault: str) -> None:
-    card = check(only(adapter(fault)))
-    assert card[OF_LOGITS[fault]].failed, card.text()
+    check_id = OF_LOGITS[fault]
+    card = check(only(adapter(fault)), chosen=[check_id])
+    assert card[check_id].failed, card.text()
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -241,7 +242,7 @@ def test_a_file_that_shows_something_else_than_its_model_is_found(side: str) -> 
     name = {"encoder": "embedding", "decoder": "target_embedding"}[side]
     embed = getattr(functions, name)
     setattr(functions, name, lambda model, ids: embed(model, ids).flip(1))
-    card = check(functions)
+    card = check(functions, chosen=[SHOWN[side]])
     assert SHOWN[side] in card.ids(DIFFERENCE), card.text()
 
 
@@ -252,7 +253,8 @@ def test_a_file_that_shows_something_else_than_its_model_is_found(side: str) -> 
     "fault", ["encoder: feed-forward first", "encoder: feed-forward reads the layer's input"]
 )
 def test_a_network_in_another_place_still_has_its_relu(fault: str) -> None:
-    card = check(only(adapter(fault), "encoder_layer"))
+    chosen = ["activation", "feed-forward-place"]
+    card = check(only(adapter(fault), "encoder_layer"), chosen=chosen)
     assert card["activation"].status == PASSED
     place = "comes before attention" if "first" in fault else "reads the layer's input"
     assert card["feed-forward-place"].found == f"the network {place}"
@@ -298,7 +300,7 @@ def test_multiplied_logits_are_named_where_a_model_does_not_learn(
     monkeypatch.setattr(searching, "UPDATES", 0)
     functions = adapter("logits multiplied")
     functions.translate = lambda model, source: source.tolist()
-    card = check(only(functions, "translate"))
+    card = check(only(functions, "translate"), chosen=["length-penalty", "output-scale"])
     penalty = card["length-penalty"]
     assert penalty.status == NOT_RUN
     assert penalty.reason.endswith("its logits are multiplied by 5.66, see output-scale")

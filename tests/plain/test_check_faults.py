@@ -4,6 +4,7 @@ The faults are in tests/plain/check_styles/faults; `python -m tests.plain.check_
 how many are found and named.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -32,14 +33,10 @@ QUICK = {
 PLANTED = [(style, fault) for fault in FAULTS for style in fault.styles()]
 
 
-@pytest.fixture(scope="module")
-def clean() -> dict[tuple[str, bool], Card]:
-    """The cards of the clean styles, without and with translate."""
-    cards = {}
-    for style in STYLES:
-        for searches in (False, True):
-            cards[style, searches] = card_of(style, searches=searches)
-    return cards
+@lru_cache(maxsize=None)
+def clean_card(style: str, searches: bool = False) -> Card:
+    """The card of a clean style, with translate if it is asked for."""
+    return card_of(style, searches=searches)
 
 
 def id_of(value: Any) -> str:
@@ -48,7 +45,7 @@ def id_of(value: Any) -> str:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_clean_model_has_no_difference(style: str) -> None:
-    card = card_of(style)
+    card = clean_card(style)
     assert not card.ids(DIFFERENCE, ERROR), card.text()
 
 
@@ -64,16 +61,14 @@ def test_a_clean_model_of_any_size_has_no_difference(style: str, size: str) -> N
 def test_a_fault_of_each_kind_is_named_first(kind: str) -> None:
     fault = next(fault for fault in KINDS[kind] if fault.name == QUICK[kind])
     style = fault.styles()[len(kind) % len(fault.styles())]
-    result = score(style, fault, card_of(style))
+    result = score(style, fault, clean_card(style))
     assert result.is_named, result.problems
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("style", "fault"), PLANTED, ids=id_of)
-def test_a_planted_fault_is_named_first(
-    style: str, fault: Fault, clean: dict[tuple[str, bool], Card]
-) -> None:
-    result = score(style, fault, clean[style, fault.searches])
+def test_a_planted_fault_is_named_first(style: str, fault: Fault) -> None:
+    result = score(style, fault, clean_card(style, fault.searches))
     assert result.is_named, result.problems
 
 
