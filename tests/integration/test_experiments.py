@@ -10,7 +10,7 @@ import yaml
 from fairseq.models import build_model
 from fairseq.modules import LearnedPositionalEmbedding
 
-from experiments import harness, records
+from experiments import costs, harness, records
 from experiments.curves import read_log, recorded_log
 from experiments.fairseq_runs import FairseqExperiment, result
 from experiments.harness import CommandError, Experiment, Row
@@ -68,6 +68,7 @@ def experiment(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> SystemsExper
     }
     rows = write(workplace / "table" / "rows.yaml", yaml.safe_dump(table, sort_keys=False))
     monkeypatch.setattr(runner, "run_command", lambda command: stock.vaswani(*command[3:]))
+    monkeypatch.setattr(costs, "ROUNDS", 1)
     return SystemsExperiment(rows.parent)
 
 

@@ -41,13 +41,24 @@ def tokens_of(model) -> list:
 
 
 VARIANTS = {
-    "two matrices": {"share_decoder_input_output_embed": True},
-    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
-    "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},
-    "one side learned": {"sinusoid_layout": "fairseq", "encoder_learned_pos": True},
-    "norms first": {"encoder_normalize_before": True, "decoder_normalize_before": True},
-    "norms first in the encoder, GELU": {"encoder_normalize_before": True, "activation_fn": "gelu"},
+    "two matrices, learned positions": {
+        "share_decoder_input_output_embed": True,
+        "encoder_learned_pos": True,
+        "decoder_learned_pos": True,
+    },
+    "tensor2tensor's positions, norms first": {
+        "sinusoid_layout": "t2t",
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+    },
+    "one side learned, norms first in the encoder, GELU": {
+        "sinusoid_layout": "fairseq",
+        "encoder_learned_pos": True,
+        "encoder_normalize_before": True,
+        "activation_fn": "gelu",
+    },
 }
+"""Each option once: each model is trained until it knows its sentences."""
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)

@@ -52,7 +52,14 @@ def test_fairseqs_model_is_the_plain_one(name: str, variants: Path) -> None:
     assert torch.equal(fairseqs(source, None, previous)[0], plain(source, previous))
 
 
-@pytest.mark.parametrize("name", extend.VARIANTS)
+TRAINED = [
+    pytest.param(name, marks=[] if name in ("pre_norm", "rotary") else pytest.mark.slow)
+    for name in extend.VARIANTS
+]
+"""By default one variant of the sub-layers and one of attention; the test above has them all."""
+
+
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_variant_is_trained_packed_and_translates(
     name: str, variants: Path, workplace: Path, cli: Any
 ) -> None:

@@ -99,7 +99,7 @@ def noted(pids: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--nbest", "2"], ["--length-penalty", "gnmt", "--lenpen", "0.6"]]
+    "more", [["--nbest", "2"], ["--length-penalty", "gnmt", "--lenpen", "0.6"]]
 )
 def test_the_same_to_the_last_digit_in_any_number_of_processes(more, data, tmp_path):
     """The log too, which holds each score."""

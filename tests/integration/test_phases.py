@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.folders.run import Run
 from vaswani.training import phases
@@ -105,15 +106,31 @@ def test_a_reset_of_a_run_that_has_ended_trains_it_again(own_run, cli):
     assert "already trained, 6 updates" in cli(*again).err
 
 
-@pytest.mark.parametrize("command", [RESET, ("train", "small", "optimization.max_update=8")])
+GOES_ON = ("train", "small", "optimization.max_update=8")
+
+
+@pytest.fixture(scope="module")
+def unbroken(trained_workplace, tmp_path_factory):
+    """command → the checkpoints of the run after this command alone."""
+    folders = {}
+    for command in (RESET, GOES_ON):
+        place = tmp_path_factory.mktemp("unbroken")
+        for name in ("configs", "data", "runs"):
+            shutil.copytree(trained_workplace / name, place / name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(place)
+            assert stock.vaswani(*command) == 0
+        folders[command] = place / CHECKPOINTS
+    return folders
+
+
+@pytest.mark.parametrize("command", [RESET, GOES_ON])
 @pytest.mark.parametrize("call", [1, 3, "last", "save"])
-def test_a_stop_in_the_middle_of_the_move_loses_nothing(own_run, cli, call, command):
+def test_a_stop_in_the_middle_of_the_move_loses_nothing(own_run, cli, call, command, unbroken):
     """Whether the same command follows, or one that goes on with the earlier phase."""
     from fairseq.trainer import Trainer
 
     before = before_reset()
-    shutil.copytree(RUN, "runs/unbroken")
-    assert cli(*command, "run=unbroken").code == 0
     with pytest.MonkeyPatch.context() as patch:
         if call == "save":
             kill_at(patch, Trainer, "save_checkpoint")
@@ -128,7 +145,7 @@ def test_a_stop_in_the_middle_of_the_move_loses_nothing(own_run, cli, call, comm
     assert left == before
     ended = cli(*command)
     assert ended.code == 0, ended.err
-    ours, theirs = CHECKPOINTS, Path("runs/unbroken/checkpoints")
+    ours, theirs = CHECKPOINTS, unbroken[command]
     names = sorted(str(path.relative_to(ours)) for path in ours.rglob("*"))
     assert names == sorted(str(path.relative_to(theirs)) for path in theirs.rglob("*"))
     for name in (name for name in names if name.endswith(".pt")):
