@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OF_A_SIDE = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
-SIZES = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in OF_A_SIDE.items()}
+SIZES_PER_SIDE = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+SIZES = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in SIZES_PER_SIDE.items()}
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

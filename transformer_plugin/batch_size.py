@@ -34,7 +34,7 @@ class Batching:
         return self.source_tokens / updates, self.target_tokens / updates
 
 
-def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
+def measure_batches(iterator: EpochBatchIterator, dataset: Any) -> Batching:
     """Count what fairseq put into its batches, from the lengths in the index; no text is read."""
     batches = iterator.frozen_batches
     chosen = np.concatenate([np.asarray(batch) for batch in batches])

@@ -12,7 +12,7 @@ from typing import Any
 from fairseq.data import EpochBatchIterator
 from fairseq.tasks import register_task
 
-from .batch_size import batch_warning, measure
+from .batch_size import batch_warning, measure_batches
 from .checks import check_task_config
 from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniTranslationConfig
@@ -74,7 +74,7 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         """Log the mean tokens per update, and warn if they are far from ``batch_tokens``."""
         frequencies: Sequence[int] = self.cfg.update_freq  # one per epoch; the last stays
         accumulated = frequencies[min(options["epoch"], len(frequencies)) - 1]
-        batching = measure(iterator, dataset)
+        batching = measure_batches(iterator, dataset)
         source, target = batching.tokens_per_update(accumulated, options["num_shards"])
         logger.info(
             "an update sees %s source and %s target tokens on average; updates per epoch: %s",

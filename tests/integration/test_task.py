@@ -107,6 +107,6 @@ def test_training_sees_the_batch_of_its_plan(experiment, capsys):
     message = (
         f"sees {plan.batch.source_tokens:,.0f} source and {plan.batch.target_tokens:,.0f} target"
     )
-    assert f"{message} tokens on average; updates per epoch: {plan.batch.updates_an_epoch}" in log
+    assert f"{message} tokens on average; updates per epoch: {plan.batch.updates_per_epoch}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
     assert plan.disk.checkpoint_bytes <= written <= plan.disk.checkpoint_bytes + 300_000

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from transformer_plugin.batch_size import Batching, batch_warning, measure, rebatch
+from transformer_plugin.batch_size import Batching, batch_warning, measure_batches, rebatch
 
 
 def test_tokens_are_counted_over_the_batches_that_were_made():
     """Lengths by hand: batches [0, 2] and [3] leave sentence 1 out."""
     dataset = SimpleNamespace(src_sizes=np.array([3, 50, 5, 7]), tgt_sizes=np.array([4, 60, 6, 1]))
     iterator = SimpleNamespace(frozen_batches=(np.array([0, 2]), [3]))
-    assert measure(iterator, dataset) == Batching(2, 3, 3 + 5 + 7, 4 + 6 + 1)
+    assert measure_batches(iterator, dataset) == Batching(2, 3, 3 + 5 + 7, 4 + 6 + 1)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_memory_is_neither_underestimated_nor_doubled(
     kept = MemoryUse(product_bytes, readable, readable, OTHER_CPU.product_rows)
     sizes = arithmetic.sizes_of(OmegaConf.create(options), vocabulary)
     whole = arithmetic.memory_bytes(sizes, parameters, 2 * longest, kept)
-    estimate = whole - arithmetic.RESERVED_BYTES - arithmetic.BYTES_A_PARAMETER * parameters
+    estimate = whole - arithmetic.RESERVED_BYTES - arithmetic.BYTES_PER_PARAMETER * parameters
     # logits are there for a moment, so not among what is kept; the formula keeps their logarithms
     rows = 2 * 2 * longest if readable else 2 * 512
     assert used <= estimate - 4 * vocabulary * rows <= 2 * used
@@ -192,7 +192,7 @@ def test_checkpoints_that_are_kept_take_disk_space(changes, files):
     """900 updates, 100 an epoch; the last and the best are counted, and one that is written."""
     usual = {"save_interval": 1, "save_interval_updates": 0, "keep_interval_updates": -1}
     usual |= {"no_epoch_checkpoints": True, "keep_last_epochs": -1}
-    batch = Batch(4096, 1, 4000.0, 4000.0, updates_an_epoch=100)
+    batch = Batch(4096, 1, 4000.0, 4000.0, updates_per_epoch=100)
     found = disk(OmegaConf.create({**usual, **changes}), 10, 900, batch)
     assert (found.checkpoints, found.needed_bytes) == (files + 2, (files + 3) * 120 + 40)
 

@@ -86,7 +86,7 @@ def flag_of(item: "Field[Any]") -> str:
 # ---- what is checked when options are read -----------------------------------------------------
 
 
-def check_number(
+def check_range(
     name: str, value: object, least: float | None = None, above: float | None = None
 ) -> None:
     """Raise UserError unless an option's value is a finite number within its limits.
@@ -119,7 +119,7 @@ class Checked:
             value = getattr(self, item.name)
             limits = item.metadata
             if isinstance(value, Real):
-                check_number(flag_of(item), value, limits.get("least"), limits.get("above"))
+                check_range(flag_of(item), value, limits.get("least"), limits.get("above"))
 
 
 def check_encoding(options: Any) -> None:

@@ -207,7 +207,7 @@ def write_recipe(job: Job, key: str) -> None:
     with outputs.write(recipe_key) as draft:
         if draft.is_made:
             return
-        measured = round_trip.measure(recipe, job.prepared)
+        measured = round_trip.measure_round_trip(recipe, job.prepared)
         if measured:
             recipe = replace(recipe, restored_lines=measured.lines, restored_bleu=measured.bleu)
             print("\n".join(measured.report()), file=sys.stderr)

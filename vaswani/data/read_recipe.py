@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.find import find_config
-from vaswani.common.options import Checked, argument, check_number, option
+from vaswani.common.options import Checked, argument, check_range, option
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.folders.data_bin import SPLITS
 from vaswani.folders.prepared_text import STAGES, PreparedText
@@ -174,7 +174,7 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     check_dropout(values, where)
     for key, least in LEAST.items():
         if key in values:
-            check_number(f"{where}: {key}", values[key], least)
+            check_range(f"{where}: {key}", values[key], least)
     named = [split for split in SPLITS if split in values]
     own_text = "train" in named and ("valid" in named) != ("valid_every" in values)
     # trees: their recipe is that of any trees, which the arguments name
@@ -198,7 +198,7 @@ def check_dropout(table: Mapping[str, Any], where: str) -> None:
                 "--bpe-dropout 0.1 (bpe_dropout), too, or leave out --copies"
             )
         return
-    check_number(f"{where}: bpe_dropout", dropout, 0)
+    check_range(f"{where}: bpe_dropout", dropout, 0)
     if not 0 < dropout < 1:
         raise UserError(
             f"{where}: bpe_dropout is {dropout}; as a probability it is above 0 and below 1, as 0.1"

@@ -92,7 +92,7 @@ def limit(lines: float | None, bleu: float, subword: Name) -> str:
     return f"{meaning}: prepare it with --subword {SENTENCEPIECE}, which loses less"
 
 
-def measure(recipe: Recipe, prepared: PreparedText) -> RoundTrip | None:
+def measure_round_trip(recipe: Recipe, prepared: PreparedText) -> RoundTrip | None:
     """The round trip of prepared text's target side; None where there are only tokens, or trees.
 
     Args:

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.options import Checked, check_number, option
+from vaswani.common.options import Checked, check_range, option
 from vaswani_transformer.search_options import LENGTH_PENALTIES, SearchOptions
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class TranslationOptions(SearchOptions):
             value = getattr(self, name)
             if isinstance(value, Real):
                 limits = argument.metadata
-                check_number(flag(name), value, limits.get("least"), limits.get("above"))
+                check_range(flag(name), value, limits.get("least"), limits.get("above"))
 
     @property
     def needs_attention(self) -> bool:

@@ -133,7 +133,7 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
     return max(0.0, (other_linear - linear) / (squared - other_squared))
 
 
-def measure() -> dict[str, Any]:
+def measure_layers() -> dict[str, Any]:
     """The whole table as JSON-able values: ``rows`` in the order of ``LAYERS``, ``crossings``."""
     rows: list[dict[str, Any]] = []
     for layer in LAYERS:
@@ -231,7 +231,7 @@ def run(options: Options) -> int:
     out = Path(options.out)
     with FolderOutputs(out, RECORD, "vaswani reproduce table1").write() as draft:
         torch.manual_seed(1)
-        measured = measure()
+        measured = measure_layers()
         lines = lines_of(measured)
         draft.record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
         (draft.path / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")

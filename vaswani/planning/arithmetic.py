@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: weight, gradient and Adam's two moments, in float32; a checkpoint has no gradients
-BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
+BYTES_PER_PARAMETER, SAVED_PER_PARAMETER = 16, 12
 #: estimates, chosen too large rather than too small: what CUDA and the allocator keep for
 #: themselves, and the sentence length that attention weights are counted for
 RESERVED_BYTES = 1.5e9
@@ -170,9 +170,9 @@ def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse)
 
     In bf16 there is a second copy of the matrices, in that type.
     """
-    bytes_a_parameter = BYTES_A_PARAMETER + (use.product_bytes if use.product_bytes < 4 else 0)
-    bytes_a_parameter += 4 if use.gradient_buckets else 0
-    fixed = RESERVED_BYTES + bytes_a_parameter * parameters
+    bytes_per_parameter = BYTES_PER_PARAMETER + (use.product_bytes if use.product_bytes < 4 else 0)
+    bytes_per_parameter += 4 if use.gradient_buckets else 0
+    fixed = RESERVED_BYTES + bytes_per_parameter * parameters
     batch = max_tokens * activation_bytes(sizes, use)
     return fixed + output_bytes(sizes, max_tokens, use) + batch
 

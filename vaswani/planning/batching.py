@@ -10,7 +10,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from transformer_plugin.batch_size import TOLERANCE, measure
+from transformer_plugin.batch_size import TOLERANCE, measure_batches
 from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
@@ -47,7 +47,7 @@ class Batch:
     source_tokens: float
     target_tokens: float
     #: known only if there is data
-    updates_an_epoch: int | None = None
+    updates_per_epoch: int | None = None
     left_out: int | None = None
 
 
@@ -209,7 +209,7 @@ def measure_batch(
         seed=config.common.seed,
         disable_iterator_cache=True,
     )
-    batching = measure(iterator, dataset)
+    batching = measure_batches(iterator, dataset)
     tokens = batching.tokens_per_update(freq, gpus)
     updates = batching.updates(freq, gpus)
     return Batch(max_tokens, freq, *tokens, updates, len(dataset) - batching.sentences)

@@ -66,7 +66,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
     trained = finetune_source(run, data)
     conditions = replace(first_experiment.conditions_of(name, data, "tiny"), settings=SETTINGS)
     batch, target_tokens = batch_for(conditions, trained)
-    warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
+    warmup = max(1, min(MOST_WARMUP, batch.updates_per_epoch or 1))
     settings = replace(SETTINGS, batch_tokens=target_tokens, warmup=(warmup, warmup, warmup))
     conditions = replace(conditions, settings=settings)
     experiment = fine_tuning(conditions, batch, trained)

@@ -36,13 +36,13 @@ from vaswani.planning.published_settings import BPE_DROPOUT, Settings, settings_
 
 TEMPLATE = Path(__file__).with_name("experiment.yaml.j2")
 #: so that even a small text has some: our choice
-LEAST_UPDATES_AN_EPOCH = 10
+LEAST_UPDATES_PER_EPOCH = 10
 #: the fewest target tokens of an update, on each GPU: our choice
 LEAST_BATCH = 400
 #: a CPU gains nothing from larger batches of padded tokens
 CPU_MAX_TOKENS = 8192
 #: of an experiment whose batch is not chosen yet
-DRAFT = batching.Batch(CPU_MAX_TOKENS, 1, 0.0, 0.0, updates_an_epoch=1)
+DRAFT = batching.Batch(CPU_MAX_TOKENS, 1, 0.0, 0.0, updates_per_epoch=1)
 #: updates between checkpoints: few enough to see early progress, and as many as in the WMT
 #: experiments; between these limits, whole epochs
 OFTEN, SELDOM = 100, 1500
@@ -175,7 +175,7 @@ def configured(experiment: str) -> DictConfig:
 def batch_tokens(conditions: Conditions, text: batching.TrainingText, most: int) -> int:
     """Target tokens per update: ``most``, but fewer if the text is small."""
     total = text.lengths[1] * conditions.pairs
-    fewer = int(min(most, total / LEAST_UPDATES_AN_EPOCH))
+    fewer = int(min(most, total / LEAST_UPDATES_PER_EPOCH))
     return max(fewer, LEAST_BATCH * max(1, conditions.gpus))
 
 
@@ -211,25 +211,25 @@ def experiment_text(
     """The text of an experiment: a template with what every experiment needs, and ``values``."""
     settings = conditions.settings
     preset = conditions.preset
-    an_epoch = batch.updates_an_epoch or 1
-    max_update = settings.updates(preset, an_epoch)
-    most = max_update // (an_epoch * LEAST_CHECKPOINTS)
+    per_epoch = batch.updates_per_epoch or 1
+    max_update = settings.updates(preset, per_epoch)
+    most = max_update // (per_epoch * LEAST_CHECKPOINTS)
     return render(
         template,
         conditions=conditions,
         settings=settings,
         batch=batch,
         batch_tokens=batch_tokens,
-        machine=machine(conditions),
+        machine=describe_machine(conditions),
         commands=next_commands(conditions.name, conditions.data),
         warmup=value_for(preset, settings.warmup),
         average=value_for(preset, settings.average),
         max_update=max_update,
-        interval=max(1, min(math.ceil(OFTEN / an_epoch), most)),
+        interval=max(1, min(math.ceil(OFTEN / per_epoch), most)),
         updates_between_saves=SELDOM,
         longest_sentence=longest_sentence(),
         least_batch=LEAST_BATCH,
-        least_updates_an_epoch=LEAST_UPDATES_AN_EPOCH,
+        least_updates_per_epoch=LEAST_UPDATES_PER_EPOCH,
         bpe_dropout=BPE_DROPOUT,
         **values,
     )
@@ -251,7 +251,7 @@ def next_commands(name: str, data: Path) -> list[str]:
     return scored + ([] if PreparedText.around(data).has_trees() else packed)
 
 
-def machine(conditions: Conditions) -> str:
+def describe_machine(conditions: Conditions) -> str:
     """What the experiment is for: "a CPU", "1 GPU", "8 GPUs"."""
     gpus = conditions.gpus
     return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
@@ -260,13 +260,13 @@ def machine(conditions: Conditions) -> str:
 def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
     """What was decided, and what is left out; the reasons are in the experiment."""
     settings = conditions.settings
-    an_epoch = batch.updates_an_epoch or 1
-    updates = settings.updates(conditions.preset, an_epoch)
+    per_epoch = batch.updates_per_epoch or 1
+    updates = settings.updates(conditions.preset, per_epoch)
     lines = [
         f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, to be trained on "
-        f"{machine(conditions)}",
+        f"{describe_machine(conditions)}",
         f"settings: {settings.source}; the reason of each is in the file",
-        f"at most {updates:,} updates, {an_epoch:,} per epoch, of {batch.target_tokens:,.0f} "
+        f"at most {updates:,} updates, {per_epoch:,} per epoch, of {batch.target_tokens:,.0f} "
         "target tokens",
     ]
     if conditions.bpe_dropout:

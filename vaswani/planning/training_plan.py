@@ -124,7 +124,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
     The last and the best checkpoint are counted, though they may be links to others. One more is
     written aside before it replaces another.
     """
-    epochs = checkpoint.save_interval * (batch.updates_an_epoch or 0)
+    epochs = checkpoint.save_interval * (batch.updates_per_epoch or 0)
     count = 2
     for interval, limit in (
         (checkpoint.save_interval_updates, checkpoint.keep_interval_updates),
@@ -133,7 +133,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
         if interval > 0:
             written = updates // interval
             count += min(written, limit) if limit > 0 else written
-    size = parameters * arithmetic.SAVED_A_PARAMETER
+    size = parameters * arithmetic.SAVED_PER_PARAMETER
     return Disk(
         checkpoint_bytes=size,
         checkpoints=count,
@@ -154,7 +154,7 @@ def table(plan: Plan) -> str:
     source = "estimated from WMT14's mean lengths: there is no data yet"
     if plan.data:
         source = f"measured on {plan.data}"
-        updates += f", {batch.updates_an_epoch:,} per epoch"
+        updates += f", {batch.updates_per_epoch:,} per epoch"
     if batch.left_out:
         updates += f"; {batch.left_out:,} sentences are too long for a batch and are left out"
     rows = [

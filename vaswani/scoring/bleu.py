@@ -268,7 +268,7 @@ def sacrebleu_rows(
     return rows
 
 
-def compare(
+def paired_test(
     metrics: Metrics, this: list[str], other: list[str], references: list[list[str]]
 ) -> Significance:
     """Whether two systems differ: scores, their 95% intervals, and a two-sided p.

@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
     test: int = 0
 
 
-def compare(gold: Tree, test: Tree) -> Comparison:
+def compare_trees(gold: Tree, test: Tree) -> Comparison:
     """A parse beside the treebank's tree of the same sentence."""
     gold_kept, test_kept = without_punctuation(gold), without_punctuation(test)
     if not test_kept.words:
@@ -66,7 +66,7 @@ def without_punctuation(tree: Tree) -> Tree:
 
 def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:
     """Compare trees one by one."""
-    return [compare(*pair) for pair in zip(gold, test, strict=True)]
+    return [compare_trees(*pair) for pair in zip(gold, test, strict=True)]
 
 
 def errors(comparisons: Sequence[Comparison]) -> list[int]:

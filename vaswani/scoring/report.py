@@ -253,7 +253,7 @@ def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
         )
     warn(that)
     metrics, _ = metrics_of(system)
-    return bleu.compare(metrics, this.hypotheses, that.hypotheses, this.all_references)
+    return bleu.paired_test(metrics, this.hypotheses, that.hypotheses, this.all_references)
 
 
 def comparison_table(significance: bleu.Significance, other: str) -> list[str]:
