@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from vaswani_transformer.layers import DecoderLayer, EncoderLayer
+from vaswani_transformer.layers import DecoderLayer, EncoderLayer, LayerContext
 
 
 class CheckpointedLayer(nn.Module):
@@ -17,10 +17,18 @@ class CheckpointedLayer(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the layer's."""
-        weights = [value for value in (*args, *kwargs.values()) if isinstance(value, list)]
-        if not self.training or weights:  # a second pass would append the attention weights twice
+        # a second pass would append the attention weights twice
+        need_weights = any(asks_for_weights(value) for value in (*args, *kwargs.values()))
+        if not self.training or need_weights:
             return super().forward(*args, **kwargs)
         return checkpoint(super().forward, *args, use_reentrant=False, **kwargs)
+
+
+def asks_for_weights(argument: Any) -> bool:
+    """Return whether a layer's argument is a list for attention weights, or has one."""
+    if isinstance(argument, LayerContext):
+        return argument.need_weights
+    return isinstance(argument, list)
 
 
 class CheckpointedEncoderLayer(CheckpointedLayer, EncoderLayer):

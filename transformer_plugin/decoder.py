@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vaswani_transformer.attention import padding_mask
 from vaswani_transformer.cache import DecoderCache
-from vaswani_transformer.decoder import Decoder
+from vaswani_transformer.decoder import Decoder, DecoderContext
 from vaswani_transformer.embedding import LearnedPositions
 from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.fast.linear import FastLinear
@@ -146,13 +146,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         if full_context_alignment:
             x = self.embedding(prev_output_tokens)
             padding = prev_output_tokens.eq(self.embedding.tokens.padding_idx)
-            x, weights = self.run_layers(
-                x,
-                memory,
-                mask=padding_mask(padding),
-                need_weights=need_all,
-                need_alignment=need_last,
-            )
+            context = DecoderContext(need_weights=need_all, need_alignment=need_last)
+            x, weights = self.run_layers(x, memory, padding_mask(padding), context)
         else:
             x, weights = self.features(prev_output_tokens, memory, cache, need_all, need_last)
         alignment = None

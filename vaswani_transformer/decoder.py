@@ -14,7 +14,7 @@ from .attention import Mask, causal_mask
 from .cache import DecoderCache, LayerCache
 from .embedding import InputEmbedding
 from .encoder import Memory
-from .layers import DecoderLayer
+from .layers import DecoderLayer, LayerContext
 
 
 class AttentionWeights(NamedTuple):
@@ -24,6 +24,28 @@ class AttentionWeights(NamedTuple):
     """[B, H, T', T]"""
     cross_attention: list[Tensor]
     """[B, H, T', S]"""
+
+
+class DecoderContext(NamedTuple):
+    """What kernels, decoding and plots add to a pass through the stack."""
+
+    is_causal: bool = False
+    """No position attends to later ones (3.2.3), without a mask; only for a whole sequence."""
+    cache: DecoderCache | None = None
+    """Of the earlier positions; only the others are computed."""
+    need_weights: bool = False
+    """Return the attention weights of every layer."""
+    need_alignment: bool = False
+    """Return at least the weights of the last layer's cross-attention."""
+
+    @property
+    def need_any_weights(self) -> bool:
+        """Whether any attention weights are wanted."""
+        return self.need_weights or self.need_alignment
+
+
+NO_CONTEXT = DecoderContext()
+"""A pass over a whole sequence, masked by its mask alone."""
 
 
 class Decoder(nn.Module):
@@ -95,45 +117,42 @@ class Decoder(nn.Module):
         mask = None
         if several and cached:
             mask = causal_mask(tokens.size(1), x.device)[cached:]  # [T', T]
-        return self.run_layers(x, memory, cache, mask, is_causal, need_weights, need_alignment)
+        context = DecoderContext(is_causal, cache, need_weights, need_alignment)
+        return self.run_layers(x, memory, mask, context)
 
     def step(self, tokens: Tensor, memory: Memory, cache: DecoderCache) -> Tensor:
         """One step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
         position = torch.full((1, 1), cache.length, device=tokens.device)
         length = cache.length + 1
         x = self.embedding.embed(tokens[:, None], positions=position, length=length)  # [R, 1, D]
-        x, _ = self.run_layers(x, memory, cache)
+        x, _ = self.run_layers(x, memory, context=DecoderContext(cache=cache))
         return self.output_layer(x[:, 0])
 
     def run_layers(
-        self,
-        x: Tensor,
-        memory: Memory,
-        cache: DecoderCache | None = None,
-        mask: Mask = None,
-        is_causal: bool = False,
-        need_weights: bool = False,
-        need_alignment: bool = False,
+        self, x: Tensor, memory: Memory, mask: Mask = None, context: DecoderContext = NO_CONTEXT
     ) -> tuple[Tensor, AttentionWeights]:
-        """Pass [B, T', D] through the stack; ``mask``, ``is_causal``: see :class:`DecoderLayer`."""
+        """Pass [B, T', D] through the stack; ``mask`` as in :class:`DecoderLayer`."""
         weights = AttentionWeights([], [])
         memory_mask = memory.mask
         for index, layer in enumerate(self.layers):
-            is_last = index == len(self.layers) - 1
-            need_cross_weights = need_weights or (need_alignment and is_last)
-            x = layer(
-                x,
-                mask,
-                memory.states,
-                memory_mask,
-                cache=None if cache is None else LayerCache(cache, index),
-                is_causal=is_causal,
-                self_weights=weights.self_attention if need_weights else None,
-                cross_weights=weights.cross_attention if need_cross_weights else None,
-            )
-        if cache is not None:
-            cache.advance(x.size(1))
+            layer_context = self.layer_context(context, index, weights)
+            x = layer(x, mask, memory.states, memory_mask, layer_context)
+        if context.cache is not None:
+            context.cache.advance(x.size(1))
         return self.final_norm(x), weights
+
+    def layer_context(
+        self, context: DecoderContext, index: int, weights: AttentionWeights
+    ) -> LayerContext:
+        """Return the context of layer ``index``, whose weights, if wanted, go into ``weights``."""
+        is_last = index == len(self.layers) - 1
+        need_cross_weights = context.need_weights or (context.need_alignment and is_last)
+        return LayerContext(
+            is_causal=context.is_causal,
+            cache=None if context.cache is None else LayerCache(context.cache, index),
+            self_weights=weights.self_attention if context.need_weights else None,
+            cross_weights=weights.cross_attention if need_cross_weights else None,
+        )
 
     def output_layer(self, features: Tensor) -> Tensor:
         """[..., D] → logits [..., V]: the only way to them in every search.

@@ -5,6 +5,7 @@ Every layer maps [B, L, D] to [B, L, D]. Widths are passed as numbers, never as 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -88,6 +89,31 @@ class EncoderLayer(nn.Module):
         return self.after_feed_forward(x, self.feed_forward)
 
 
+class LayerContext(NamedTuple):
+    """What kernels, decoding and plots add to a pass through a decoder layer.
+
+    The paper's equations need none of it.
+    """
+
+    is_causal: bool = False
+    """No position attends to later ones (3.2.3), without a mask; only for a whole sequence."""
+    cache: LayerCache | None = None
+    """In incremental decoding, this layer's keys and values; extended in place."""
+    self_weights: Weights = None
+    """Gets the weights of self-attention [B, H, T, T]."""
+    cross_weights: Weights = None
+    """Gets the weights of cross-attention [B, H, T, S]."""
+
+    @property
+    def need_weights(self) -> bool:
+        """Whether any attention weights are wanted."""
+        return self.self_weights is not None or self.cross_weights is not None
+
+
+NO_CONTEXT = LayerContext()
+"""A pass over a whole sequence, masked by its mask alone."""
+
+
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward (3.1).
 
@@ -123,28 +149,25 @@ class DecoderLayer(nn.Module):
         mask: Mask,
         memory: Tensor,
         memory_mask: Mask,
-        cache: LayerCache | None = None,
-        is_causal: bool = False,
-        self_weights: Weights = None,
-        cross_weights: Weights = None,
+        context: LayerContext = NO_CONTEXT,
     ) -> Tensor:
         """Args:
             x: [B, T, D]; in incremental decoding the new positions only
-            mask: hides positions of the target; None with ``is_causal`` or for one position
+            mask: hides positions of the target; None for one position
             memory: the encoder's output [B, S, D]
             memory_mask: hides padding: [B, 1, 1, S]
-            cache: in incremental decoding, this layer's keys and values; extended in place
-            is_causal: no position looks at later ones (3.2.3); only for a whole sequence
-            self_weights: gets the weights of self-attention [B, H, T, T]
-            cross_weights: gets the weights of cross-attention [B, H, T, S]
+            context: of kernels, decoding and plots
 
         Returns:
             [B, T, D].
         """
+        cache = context.cache
         x = self.after_self_attention(
-            x, lambda x: self.self_attention(x, mask, cache, self_weights, is_causal)
+            x,
+            lambda x: self.self_attention(x, mask, cache, context.self_weights, context.is_causal),
         )
         x = self.after_cross_attention(
-            x, lambda x: self.cross_attention(x, memory, memory_mask, cache, cross_weights)
+            x,
+            lambda x: self.cross_attention(x, memory, memory_mask, cache, context.cross_weights),
         )
         return self.after_feed_forward(x, self.feed_forward)

@@ -28,6 +28,7 @@ from transformer_check.sharing import expected_groups
 from transformer_check.subject import SIGNATURES, load
 from vaswani_transformer import beam_search
 from vaswani_transformer.attention import causal_mask
+from vaswani_transformer.decoder import DecoderContext
 
 OURS = load(Path(template_text.__code__.co_filename).with_name("template.py"))
 FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
@@ -478,7 +479,8 @@ def later_step(model: Any) -> None:
         position = torch.full((1, 1), cache.length + 1)
         embed = decoder.embedding.embed
         x = embed(tokens[:, None], positions=position, length=cache.length + 2)
-        return decoder.output_layer(decoder.run_layers(x, memory, cache)[0][:, 0])
+        x, _ = decoder.run_layers(x, memory, context=DecoderContext(cache=cache))
+        return decoder.output_layer(x[:, 0])
 
     decoder.step = step
 

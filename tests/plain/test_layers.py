@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.plain.small import small_model
 from vaswani_transformer.attention import causal_mask
-from vaswani_transformer.layers import AddAndNorm, FeedForward
+from vaswani_transformer.layers import AddAndNorm, FeedForward, LayerContext
 
 
 @pytest.mark.paper("3.3")
@@ -69,5 +69,5 @@ def test_a_decoder_layer_is_its_sub_layers_in_order() -> None:
     attended = layer.cross_attention(first, memory, memory_mask)
     second = layer.after_cross_attention.norm(first + attended)
     expected = layer.after_feed_forward.norm(second + layer.feed_forward(second))
-    found = layer(x, None, memory, memory_mask, is_causal=True)
+    found = layer(x, None, memory, memory_mask, LayerContext(is_causal=True))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..attention import Mask
 from ..cache import DecoderCache
-from ..decoder import AttentionWeights, Decoder
+from ..decoder import NO_CONTEXT, AttentionWeights, Decoder, DecoderContext
 from ..embedding import is_traced
 from ..encoder import Memory
 from ..layers import AddAndNorm, DecoderLayer, FeedForward
@@ -195,22 +195,14 @@ class FastDecoder(Decoder):
     """
 
     def run_layers(
-        self,
-        x: Tensor,
-        memory: Memory,
-        cache: DecoderCache | None = None,
-        mask: Mask = None,
-        is_causal: bool = False,
-        need_weights: bool = False,
-        need_alignment: bool = False,
+        self, x: Tensor, memory: Memory, mask: Mask = None, context: DecoderContext = NO_CONTEXT
     ) -> tuple[Tensor, AttentionWeights]:
         """As the readable form's."""
-        is_step = x.size(1) == 1 and mask is None and not (need_weights or need_alignment)
+        cache = context.cache
+        is_step = x.size(1) == 1 and mask is None and not context.need_any_weights
         step = self.step_of(cache) if is_step and cache is not None and len(x) else None
         if step is None:
-            return super().run_layers(
-                x, memory, cache, mask, is_causal, need_weights, need_alignment
-            )
+            return super().run_layers(x, memory, mask, context)
         assert cache is not None
         x = step(x, memory.mask, cache)
         return self.final_norm(x), AttentionWeights([], [])
