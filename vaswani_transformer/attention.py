@@ -204,7 +204,13 @@ class SelfAttention(MultiHeadAttention):
 
 
 class CrossAttention(MultiHeadAttention):
-    """Queries from the decoder, keys and values from the encoder's output (3.2.3)."""
+    """Queries from the decoder, keys and values from the encoder's output (3.2.3).
+
+    Attributes:
+        shares_keys: whether the k hypotheses of a sentence may use one copy of its keys and values
+    """
+
+    shares_keys = False
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)

@@ -36,13 +36,13 @@ def run_search(model: Transformer, sentences: int = 3, **options: Any) -> Hypoth
 def _steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Gets an entry for each step that runs as one function."""
     steps: list[int] = []
-    run = step_file.Step.__call__
+    run = step_file.DecoderStep.__call__
 
     def count(self: Any, *arguments: Any) -> Any:
         steps.append(1)
         return run(self, *arguments)
 
-    monkeypatch.setattr(step_file.Step, "__call__", count)
+    monkeypatch.setattr(step_file.DecoderStep, "__call__", count)
     return steps
 
 

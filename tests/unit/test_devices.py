@@ -163,7 +163,7 @@ def test_search(dtype: torch.dtype, penalty: str) -> None:
     assert watch.seen > 200
     assert watch.elsewhere == []
     assert watch.waits == ["nonzero"] * 3
-    assert [len(step["sentences"]) for step in history.steps] == [3, 2, 1]
+    assert [len(step.sentences) for step in history.steps] == [3, 2, 1]
     with Watch() as watch:
         history.on_host()
     assert watch.waits == ["_to_copy"]

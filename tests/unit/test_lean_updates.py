@@ -125,4 +125,4 @@ def test_gradients_are_cleared_and_scaled() -> None:
 def test_the_plugins_decoder_has_steps_of_one_function(implementation: str, expected: bool) -> None:
     """But not with ``--attention-impl readable``."""
     model: Any = small_model(attention_impl=implementation).eval()
-    assert isinstance(step_file.make_step(model.decoder), step_file.Step) is expected
+    assert isinstance(step_file.make_step(model.decoder), step_file.DecoderStep) is expected

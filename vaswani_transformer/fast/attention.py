@@ -8,7 +8,7 @@ from types import TracebackType
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attention import (
     CrossAttention,
@@ -16,6 +16,7 @@ from ..attention import (
     MultiHeadAttention,
     SelfAttention,
     Weights,
+    attention,
     check_mask,
 )
 from ..embedding import is_traced
@@ -124,6 +125,20 @@ def kernel_is_quicker(query: Tensor) -> bool:
     return not (on_cpu and query.dtype == torch.bfloat16 and torch.is_grad_enabled())
 
 
+def quick_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float, is_causal: bool
+) -> Tensor:
+    """Compute equation 1 by a kernel where that is quicker; arguments as in ``attention``.
+
+    Returns:
+        [B, H, T, V].
+    """
+    if not kernel_is_quicker(query):
+        return attention(query, key, value, mask, dropout, is_causal)[0]
+    check_mask(mask, is_causal)
+    return fused_attention(query, key, value, mask, dropout, is_causal)
+
+
 class FusedHeads(MultiHeadAttention):
     """For a subclass of an attention: a kernel computes it unless the weights are needed."""
 
@@ -137,11 +152,10 @@ class FusedHeads(MultiHeadAttention):
         is_causal: bool = False,
     ) -> Tensor:
         """As the readable form's."""
-        if weights is not None or not kernel_is_quicker(query):
+        if weights is not None:
             return super().attend_heads(query, key, value, mask, weights, is_causal)
-        check_mask(mask, is_causal)
         rate = self.dropout.p if self.dropout.training else 0.0
-        heads = fused_attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
+        heads = quick_attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
         return self.out_proj(heads.transpose(1, 2).flatten(2))
 
 
@@ -151,6 +165,8 @@ class FastSelfAttention(FusedHeads, SelfAttention):
 
 class FastCrossAttention(FusedHeads, CrossAttention):
     """:class:`CrossAttention` by a kernel; k hypotheses may share their sentence's keys."""
+
+    shares_keys = True
 
     def attend_heads(
         self,
@@ -186,8 +202,3 @@ class FastEncoder(Encoder):
         if is_padding is None or tokens.device.type != "cpu" or is_traced():
             return is_padding
         return is_padding if is_padding.any() else None
-
-
-def shares_keys(decoder: nn.Module) -> bool:
-    """Whether k hypotheses may share their sentence's memory in all layers of a decoder."""
-    return all(isinstance(layer.cross_attention, FastCrossAttention) for layer in decoder.layers)

@@ -91,8 +91,10 @@ def functions_of(layer: DecoderLayer) -> LayerFunctions:
 
 
 def is_papers(layer: nn.Module) -> bool:
-    """Whether a layer computes what :func:`run_step` does: its types are ``LAYER``'s, dropout is
-    off, and nobody hooked into a module or gave it a method of its own."""
+    """Whether a layer computes what :class:`DecoderStep` does.
+
+    Its types are ``LAYER``'s, dropout is off, and no module has a hook or a method of its own.
+    """
     types = {}
     for name, module in layer.named_modules():
         types[name] = SAME.get(type(module), type(module))
@@ -120,7 +122,7 @@ def has_global_hooks() -> bool:
     return any(getattr(torch.nn.modules.module, name) for name in GLOBAL_HOOKS)
 
 
-class Step:
+class DecoderStep:
     """A decoder's stack for one position of each hypothesis, without gradients.
 
     It holds modules' methods and no tensor, and is made anew for each search. A hook that is
@@ -175,7 +177,7 @@ class Step:
         return heads.permute(1, 2, 3, 0, 4).unbind(0)
 
 
-def make_step(decoder: Decoder) -> Step | None:
+def make_step(decoder: Decoder) -> DecoderStep | None:
     """The function for a decoder's steps; None if its layers are not all the paper's."""
     layers: list[Any] = list(decoder.layers)
     if not layers or has_global_hooks() or not all(is_papers(layer) for layer in layers):
@@ -184,7 +186,7 @@ def make_step(decoder: Decoder) -> Step | None:
     for layer in layers:
         for attention in (layer.self_attention, layer.cross_attention):
             shapes.add((attention.num_heads, attention.key_dim, attention.value_dim))
-    return Step(layers) if len(shapes) == 1 else None
+    return DecoderStep(layers) if len(shapes) == 1 else None
 
 
 class FastDecoder(Decoder):
@@ -207,7 +209,7 @@ class FastDecoder(Decoder):
         x = step(x, memory.mask, cache)
         return self.final_norm(x), AttentionWeights([], [])
 
-    def step_of(self, cache: DecoderCache) -> Step | None:
+    def step_of(self, cache: DecoderCache) -> DecoderStep | None:
         """The function for a search's next step; None if it has to run layer by layer."""
         if cache.steps is None or cache.length == cache.steps.size(0):
             return None

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from ..cache import DecoderCache
 from ..encoder import Memory
-from ..fast.attention import shares_keys
 from ..loss import accumulation_dtype
 from ..search_options import SearchOptions
 from ..vocabulary import FAIRSEQ_IDS, SpecialIds
@@ -111,6 +110,11 @@ class IncrementalModel:
         """Entry i of the source's part becomes what entry ``order[i]`` was."""
         self.cache.select_sentences(order)
         self.memory = self.memory.select(order)
+
+
+def shares_keys(decoder: nn.Module) -> bool:
+    """Whether k hypotheses may share their sentence's keys and values in every layer."""
+    return all(getattr(layer.cross_attention, "shares_keys", False) for layer in decoder.layers)
 
 
 @torch.no_grad()
