@@ -41,10 +41,7 @@ def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = P
     Raises:
         ValueError: the layout is unknown, or the width is odd.
     """
-    if dim % 2:
-        raise ValueError(f"sinusoids come in pairs of sine and cosine: {dim} is odd")
-    if layout not in SINUSOID_LAYOUTS:
-        raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
+    check_layout(dim, layout)
     half = dim // 2
     intervals = half if layout == "paper" else max(half - 1, 1)
     exponents = torch.arange(half, dtype=torch.float64) / intervals
@@ -55,6 +52,14 @@ def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = P
     if layout == "paper":
         return torch.stack(parts, dim=-1).flatten(1)
     return torch.cat(parts, dim=-1)
+
+
+def check_layout(dim: int, layout: str) -> None:
+    """Raise ValueError for an odd width, or an unknown layout of sinusoids."""
+    if dim % 2:
+        raise ValueError(f"sinusoids come in pairs of sine and cosine: {dim} is odd")
+    if layout not in SINUSOID_LAYOUTS:
+        raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
 
 
 def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
@@ -93,7 +98,10 @@ class SinusoidalPositions(nn.Module):
         self.dim = dim
         self.layout = layout
         self.padding_idx = padding_idx
-        table = self.first(ROWS).to(torch.get_default_dtype())
+        check_layout(dim, layout)
+        table = torch.empty(ROWS, dim)
+        if not table.is_meta:  # which has no values, and computes slowly without them
+            table = self.first(ROWS).to(table.dtype)
         self.register_buffer("table", table, persistent=False)
 
     def first(self, length: int) -> Tensor:

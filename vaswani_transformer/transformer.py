@@ -17,7 +17,7 @@ from .decoder import Decoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions, is_traced
 from .encoder import Encoder
 from .fast import use_fused_attention
-from .initialisation import initialise
+from .initialisation import WithoutDraws, initialise
 from .io.packed import CONFIG, PackedModel, errors_of, read_packed
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
 from .vocabulary import PAD
@@ -231,7 +231,7 @@ class Transformer(nn.Module):
             )
         parameters = packed.parameters()
         sizes = (packed.config, len(packed.source), len(packed.target))
-        with errors_of(packed.folder / CONFIG), torch.device("meta"):
+        with errors_of(packed.folder / CONFIG), WithoutDraws(), torch.device("meta"):
             expected = cls(*sizes).state_dict()  # shapes alone: they may exceed the memory
         packed.check_shapes(parameters, expected)
         model = cls(*sizes, **options)

@@ -1,14 +1,18 @@
 """A packed model is read from its folder, or refused if it is not as it was packed."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.plain.demo_folder import DEMO, sign
 from vaswani_transformer import Transformer, Vocabulary, beam_search
+from vaswani_transformer.initialisation import WithoutDraws
 from vaswani_transformer.io.packed import read_packed, write_weights
 
 pytest.importorskip("safetensors")
@@ -135,3 +139,31 @@ def test_a_variants_layers_may_have_other_parts(copied: Path) -> None:
     sign(copied)
     loaded = OtherParts.from_pretrained(copied)
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.compiler, "is_compiling"),
+    reason="torch 2.2 imports SymPy itself",
+)
+def test_a_model_is_loaded_without_torchs_compiler() -> None:
+    """In a process of its own: importing the compiler takes as long as importing torch."""
+    program = (
+        "import sys; from vaswani_transformer import Transformer;"
+        f"Transformer.from_pretrained({str(DEMO)!r});"
+        "print(*{'torch._dynamo', 'sympy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+def test_values_are_not_drawn_where_there_are_none() -> None:
+    """Under ``WithoutDraws`` a tensor keeps its values; outside it is drawn as before."""
+    with WithoutDraws():
+        linear = nn.Linear(3, 3)
+        before = linear.weight.clone()
+        nn.init.normal_(linear.weight)
+        linear.weight.data.uniform_(1, 2)
+        assert nn.init.xavier_uniform_(linear.weight) is linear.weight
+    assert torch.equal(linear.weight, before)
+    nn.init.uniform_(linear.weight, 1, 2)
+    assert linear.weight.min() >= 1
