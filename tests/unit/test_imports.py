@@ -95,3 +95,15 @@ def test_each_verb_has_a_file_and_each_file_is_a_verb():
 def test_fairseq_scans_no_folder_of_the_plugin(folder):
     """It imports what lies in folders of these names, but only at the first import."""
     assert not (ROOT / "transformer_plugin" / folder).exists()
+
+
+def test_torchs_objects_are_left_out_of_garbage_collection():
+    """In a process of its own; the collector is as it was afterwards."""
+    program = (
+        "import gc; from vaswani.common.environment import import_torch;"
+        "import_torch(); frozen = gc.get_freeze_count(); import torch;"
+        "gc.collect(); import_torch();"
+        "print(frozen > 50_000, gc.get_freeze_count() == frozen, gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True True True\n"), done.stderr

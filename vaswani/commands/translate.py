@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common import signals
+from vaswani.common.environment import import_torch
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.decoding.engine import Progress
@@ -84,7 +85,10 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
 def run(options: Options) -> int:
     """Translate what the arguments name."""
     check_columns(options)
-    translate_text(read_model(Path(options.model)), options)
+    model = read_model(Path(options.model))
+    if isinstance(model, ModelFolder):  # an export needs no torch
+        import_torch()
+    translate_text(model, options)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Where and with what something ran: enough to say whether two figures are comparable."""
 
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -47,6 +48,25 @@ def extra_with(module: str) -> str | None:
         if found[1].lower().replace("-", "_") == module.lower():
             return found[2]
     return None
+
+
+def import_torch() -> None:
+    """Import torch without Python's garbage collector, which then leaves torch's objects alone.
+
+    They stay until the process ends. The collector would look through them again and again while
+    they are made, and once more at the end. Call this in a command's own process: what the process
+    holds at that moment is never collected.
+    """
+    if "torch" in sys.modules:
+        return
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def environment() -> Table:
