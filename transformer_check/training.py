@@ -29,6 +29,8 @@ MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
     ),
 }
 """what a loss takes from logits [B, T, V] in place of log-probabilities, by its sentence"""
+MIXED = tuple(says for says in MISTAKES if "softmax of the loss is over" in says)
+"""mistakes with which padding changes the loss of tokens"""
 
 
 class LossOfLogits:
@@ -116,6 +118,7 @@ def label_smoothing(subject: Subject) -> Finding:
             "a gradient that is no multiple of softmax minus a distribution",
             "the gradient of a cross entropy",
             says=loss.mistake or "The loss is not a cross entropy of the softmax.",
+            explains=("loss-padding",) if loss.mistake in MIXED else (),
         )
     types = subject.config.vocabulary
     classes = loss.target[loss.real].unsqueeze(-1)
