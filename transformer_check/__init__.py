@@ -37,7 +37,8 @@ In the order in which to read it:
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, by every combination of what a training loop may do
     cross_entropies.py  what a loss may compute, rightly and wrongly
-    searching.py     6.1: beam search, of a model that learns three sentences first
+    tiny_model.py    a model that learns a few sentences, to show how it searches
+    searching.py     6.1: beam search of this model
 """
 
 import time

@@ -20,6 +20,8 @@ from .tables import SUMS, rows_of_table
 from .trace import SOFTMAX, Layouts, to_front, trace_model
 from .wiring import HIDDEN
 
+NO_SOURCE_MASK = "does not mask the source's padding in decoding"
+
 
 class OtherPositions(TorchDispatchMode):
     """Adds other rows of the table of positions to the target's embeddings.
@@ -164,7 +166,7 @@ def wrong_decoders(
         decoder(change=lambda length: without_mask(subject, {(length, length)})),
     )
     yield (
-        "does not mask the source's padding in decoding",
+        NO_SOURCE_MASK,
         decoder(change=lambda length: without_mask(subject, {(size, size), (length, size)})),
     )
     yield (

@@ -103,7 +103,7 @@ def training_without_dropout(subject: Subject) -> Finding:
 )
 def dropout_rate(subject: Subject) -> Finding:
     """Read the rates of every dropout of a model that is built with another rate."""
-    rate = 0.2
+    rate = 0.3  # no usual rate is half of it
     model = subject.build(dropout=rate)
     model.train()
     with torch.random.fork_rng(devices=[]), trace_model() as trace:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.plain import student
 from tests.plain.student import CONFIG, adapter
-from transformer_check import AdapterError, Card, check, searching
+from transformer_check import AdapterError, Card, check, tiny_model
 from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT
 
 #: fault → the check that names it, from build and logits alone
@@ -297,7 +297,7 @@ def test_a_last_row_that_is_blind_is_no_matter_of_padding() -> None:
 def test_multiplied_logits_are_named_where_a_model_does_not_learn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(searching, "UPDATES", 0)
+    monkeypatch.setattr(tiny_model, "UPDATES", 0)
     functions = adapter("logits multiplied")
     functions.translate = lambda model, source: source.tolist()
     card = check(only(functions, "translate"), chosen=["length-penalty", "output-scale"])

@@ -1,12 +1,15 @@
 """The mistakes that the report card can name, each by itself: searches, losses, rates and sums."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from transformer_check import Config
 from transformer_check.cross_entropies import (
     AVERAGES,
     SOFTMAXES,
@@ -15,10 +18,14 @@ from transformer_check.cross_entropies import (
     factors,
     smoothings,
 )
+from transformer_check.dropout import dropout_rate
 from transformer_check.optimization import equation_3, name_rate
 from transformer_check.scores import Scale, name_of_length
 from transformer_check.searches import RIGHT, Row, Search, run_search
+from transformer_check.subject import Subject
 from transformer_check.tables import PositionSums, rows_of_table
+from transformer_check.tiny_model import missing_mask
+from transformer_check.trace import Event
 
 PAD, END = 0, 1
 TYPES = 6
@@ -77,6 +84,28 @@ def test_a_beam_that_each_end_makes_smaller_loses_a_better_translation() -> None
     assert translation(two, probabilities) == [2, 5, END]
     narrow = translation(replace(two, narrows=True, beam=1), probabilities)
     assert narrow == [END]
+
+
+@pytest.mark.parametrize(
+    ("says", "shape", "shows"),
+    [
+        ("", (4, 9, 9), "no later"),
+        ("causal mask", (4, 9, 9), "all"),
+        ("source's padding", (4, 9, 5), "all"),
+        ("", (4, 12, 12), "all"),  # probabilities of 12 tokens: the vocabulary
+        ("", (4, 5, 5), "all"),  # the encoder
+    ],
+)
+def test_a_missing_mask_is_read_from_weights_but_not_from_probabilities(
+    says: str, shape: tuple[int, ...], shows: str
+) -> None:
+    scores = torch.zeros(shape)
+    if shows == "no later":
+        scores = scores.masked_fill(torch.ones(shape[-2:]).triu(1).bool(), float("-inf"))
+    event = Event(scores, scores.softmax(-1), is_softmax=True, module=None)
+    mistake = missing_mask([event], size=5, vocabulary=12)
+    assert says in mistake
+    assert bool(says) == bool(mistake)
 
 
 # ---- Losses --------------------------------------------------------------------------------------
@@ -158,6 +187,28 @@ def test_a_factor_that_depends_on_a_length_is_named() -> None:
     assert name_of_length(by_queries) == "queries"
     assert name_of_length([Scale(8**-0.5, 8, queries, keys) for queries, keys in pairs]) == ""
     assert name_of_length([Scale(7**-0.5, 8, 7, 7)] * 2) == ""  # one length shows nothing
+
+
+@pytest.mark.parametrize(
+    ("says", "rate"),
+    [
+        ("", lambda given: 0.1),
+        ("half of config.dropout", lambda given: given / 2),
+        ("1 - config.dropout", lambda given: 1 - given),
+    ],
+)
+def test_a_rate_of_dropout_is_named_if_it_follows_from_the_one_given(
+    says: str, rate: Callable[[float], float]
+) -> None:
+    def build(config: Config) -> nn.Module:
+        embedding = nn.Embedding(config.vocabulary, config.vocabulary)
+        return nn.Sequential(embedding, nn.Dropout(rate(config.dropout)))
+
+    adapter = SimpleNamespace(build=build, logits=lambda model, source, target: model(target))
+    finding = dropout_rate(Subject(adapter))
+    assert finding.failed
+    assert says in finding.says
+    assert bool(says) == bool(finding.says)
 
 
 def test_sums_with_positions_are_counted_once_for_each_result() -> None:

@@ -1,0 +1,240 @@
+"""A model that is trained on a few sentences, so that its translations show how it searches (6.1).
+
+It learns six sources in a second. Two have a short and a long translation, so likely that only the
+paper's length penalty chooses the long one of the first and the short one of the second; one has a
+translation without end; one begins with a word that is likely and leads nowhere, which greedy
+decoding takes; one is padded.
+
+Shape letters: B batch, S source, T target.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .decoding import NO_SOURCE_MASK, Decoder
+from .output import factor_of_logits
+from .searches import Search, gnmt, run_search
+from .subject import AdapterError, Subject, describe
+from .trace import Event, trace_model
+
+SHORT_SHARES = (0.55, 0.635)
+"""how likely the short translations of the first two sources are"""
+LIKELY, LEADS = 0.6, 5
+"""how likely the first word that leads nowhere is, and after how many words it may go on"""
+LONG, EXTRA = 11, 50
+"""words of the long translations; how much longer than a source a translation may be (6.1)"""
+UPDATES = 400
+"""how many updates a model is taught at most; large ones a quarter"""
+LARGE = 5_000_000
+"""parameters of a large model"""
+ENDLESS = 2
+"""the source whose translation has no end"""
+
+
+class TinyModel:
+    """A subject whose model has learned the sources, and what it translates them to."""
+
+    def __init__(self, subject: Subject) -> None:
+        c = subject.config
+        self.config = c
+        self.subject = subject
+        self.model = subject.build(dropout=0.0)
+        self.source = subject.words(8, 4, seed=8)  # [B, S]; the last three are never taught
+        self.source[:, -1] = c.end
+        for padded in (4, 5):
+            self.source[padded, -2:] = torch.tensor([c.end, c.pad])
+        a, b, endless, x, y, d, e, *ends = subject.words(1, 7 + LEADS, seed=9)[0].tolist()
+        self.limit = self.source.size(1) + EXTRA
+        first, second = SHORT_SHARES
+        self.short = [a, c.end]
+        self.long = [b] * LONG + [c.end]
+        self.endless = [endless] * (self.limit + 10)
+        self.pairs = [(0, self.short, first), (0, self.long, 1 - first)]
+        self.pairs += [(1, self.short, second), (1, self.long, 1 - second)]
+        self.pairs += [(3, [x, end, c.end], LIKELY / LEADS) for end in ends]
+        self.pairs += [(3, [y, d, c.end], 1 - LIKELY), (4, [e, d, x, c.end], 1.0)]
+        self.failed = "" if self.limit + 10 < c.max_length else "CONFIG.max_length is too small"
+        if not self.failed:
+            self.teach()
+        if not self.failed:
+            self.translations = self.translate()
+
+    def log_probabilities(self) -> tuple[Tensor, Tensor]:
+        """Return log P of the pairs, and of the endless translation."""
+        numbers = [number for number, _, _ in self.pairs]
+        rows = [row for _, row, _ in self.pairs]
+        of_pairs = self.log_probability(self.source[numbers], rows)
+        endless = self.log_probability(self.source[ENDLESS : ENDLESS + 1], [self.endless])
+        return of_pairs, endless[0]
+
+    def teach(self) -> None:
+        """Train until each translation is as likely as it should be."""
+        shares = torch.tensor([share for _, _, share in self.pairs])
+        rate = min(3e-3, 0.1 / self.config.d_model)
+        adam = torch.optim.Adam(self.model.parameters(), lr=rate, betas=(0.9, 0.98))
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        updates = UPDATES if size < LARGE else UPDATES // 4
+        self.model.train()
+        for update in range(updates):
+            of_pairs, endless = self.log_probabilities()
+            if update % 20 == 0:
+                away = (of_pairs - shares.log()).detach().abs()
+                if away[:4].max() < 0.03 and away[4:].max() < 0.2 and endless > -0.3:
+                    break
+            adam.zero_grad()
+            loss = -(of_pairs * shares).sum() - endless
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            adam.step()
+        self.model.eval()
+        with torch.no_grad():
+            of_pairs, endless = self.log_probabilities()
+        self.scores = [of_pairs[0:2].tolist(), of_pairs[2:4].tolist()]  # log P of short and long
+        if self.choices() != ["long", "short"] or endless < -2:
+            self.failed = (
+                f"the model did not learn six sentences in {updates} updates with Adam at a rate "
+                "of at most 0.003: it is too large, or its loss does not fall"
+            )
+            factor = factor_of_logits(self.subject)
+            if factor and abs(factor - 1) > 0.05:
+                self.failed += f"; its logits are multiplied by {factor:.3g}, see output-scale"
+
+    def choices(self) -> list[str]:
+        """Return which translations of the first two sources the paper's penalty chooses."""
+        of_short = gnmt(len(self.short))
+        of_long = gnmt(len(self.long))
+        names = []
+        for short, long in self.scores:
+            names.append("short" if short / of_short > long / of_long else "long")
+        return names
+
+    def log_probability(self, source: Tensor, rows: list[list[int]]) -> Tensor:
+        """log P of each row, as a translation of its source: [B]."""
+        longest = max(map(len, rows))
+        pads = [row + [self.config.pad] * (longest - len(row)) for row in rows]
+        target = torch.tensor(pads)
+        shifted = torch.cat([target.new_full((len(rows), 1), self.config.start), target[:, :-1]], 1)
+        log_probs = self.subject.logits(source, shifted, self.model).log_softmax(-1)
+        of_words = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        return of_words.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
+
+    def translate(self) -> list[list[int]]:
+        """What the file's function gives: without ``start``, up to ``end``, without padding."""
+        c = self.config
+        translations = self.subject.call("translate", self.model, self.source)
+        rows = translations.tolist() if isinstance(translations, Tensor) else translations
+        if not isinstance(rows, list) or len(rows) != len(self.source):
+            raise AdapterError(
+                f"translate returned {describe(translations)}: expected a list of "
+                f"{len(self.source)} lists of ids for {describe(self.source)}",
+                "translate",
+            )
+        clean = []
+        for row in rows:
+            ids = [int(n) for n in row]
+            ids = ids[1:] if ids[:1] == [c.start] else ids
+            ids = ids[: ids.index(c.end) + 1] if c.end in ids else ids
+            clean.append([n for n in ids if n != c.pad])
+        if not any(c.end in row for row in clean):  # a function that leaves it out
+            clean = [row if len(row) >= self.limit - 2 else [*row, c.end] for row in clean]
+        return clean
+
+    def limits(self) -> list[int]:
+        """Return the greatest length of each translation."""
+        return [int((row != self.config.pad).sum()) + EXTRA for row in self.source]
+
+    def simulate(self, search: Search, decoder: Decoder) -> list[list[int]]:
+        """Return the translations that a search gives; a limit is that of translate()."""
+        c = self.config
+        rows = []
+        for n, limit in enumerate(self.limits()):
+            row = run_search(search, decoder.tables(n), self.cut(limit), c.end, c.pad)
+            rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
+        return rows
+
+    def count_equal(self, search: Search, decoder: Decoder, misses: int = 0) -> int:
+        """Count the translations that a search gives, too; 0 if more than some are others."""
+        equal = 0
+        for tried, n in enumerate((0, 3, 5, 6, 7, 1, 4, ENDLESS), start=1):
+            equal += self.gives(search, decoder, n)
+            if tried - equal > misses:
+                return 0
+        return equal
+
+    def gives(self, search: Search, decoder: Decoder, n: int) -> bool:
+        """Return whether a search gives a translation, with one of the limits that it may have."""
+        c = self.config
+        limits = {self.limits()[n], self.limit}  # with or without padding
+        for limit in limits | {self.cut(limit) for limit in limits}:
+            row = run_search(search, decoder.tables(n), limit, c.end, c.pad)
+            row = row[: row.index(c.end) + 1] if c.end in row else row
+            if is_same(row, self.translations[n], c.end):
+                return True
+        return False
+
+    def is_random(self) -> bool:
+        """Return whether translate() gives other translations when it is called again."""
+        return self.translate() != self.translations
+
+    def cut(self, limit: int) -> int:
+        """Return the length limit of translate(), if it is lower than a limit."""
+        longest = len(self.translations[ENDLESS])
+        return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
+
+    def score(self, rows: list[list[int]]) -> list[float]:
+        """Return log P of translations, divided by the paper's length penalty."""
+        with torch.no_grad():
+            log_p = self.log_probability(self.source, [row or [self.config.end] for row in rows])
+        return [
+            score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
+        ]
+
+    def mistake_in_forward(self) -> str:
+        """Look at random numbers and weights while translate() runs, with a padded source.
+
+        Returns:
+            the end of a sentence, or nothing
+        """
+        model = self.subject.build(dropout=0.5)
+        size = self.source.size(1)
+        layouts = self.subject.layouts
+        with torch.random.fork_rng(devices=[]), trace_model(layouts=layouts) as trace:
+            self.subject.call("translate", model, self.source[4:5])
+        if trace.draws:
+            return "has dropout on: call model.eval() in translate()"
+        return missing_mask(trace.events, size, self.config.vocabulary)
+
+
+def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
+    """Return the end of a sentence for weights that show later or padded tokens, or nothing.
+
+    Args:
+        events: the softmaxes of a search for one source that ends in padding
+        size: the length of the source
+        vocabulary: V; a softmax over so many is that of the output
+    """
+    for event in events:
+        queries, keys = event.result.shape[-2:]
+        if not event.is_softmax or event.over != -1 or keys == vocabulary:
+            continue
+        if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:
+            return "has no causal mask in decoding"
+        if keys == size and queries > size and float(event.result[..., -1].max()) > 1e-6:
+            return NO_SOURCE_MASK
+    return ""
+
+
+def is_same(one: list[int], other: list[int], end: int) -> bool:
+    """Return whether translations are equal; those without an end may differ in length."""
+    if end not in one and end not in other:
+        shortest = min(len(one), len(other))
+        return abs(len(one) - len(other)) <= 2 and one[:shortest] == other[:shortest]
+    return one == other
+
+
+@lru_cache(maxsize=1)
+def train_tiny_model(subject: Subject) -> TinyModel:
+    """Train the subject's model on a few sentences, once for all checks."""
+    return TinyModel(subject)
