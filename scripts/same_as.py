@@ -299,7 +299,7 @@ def main() -> int:
     """Compare in a temporary folder, or in one that is kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("commit", metavar="COMMIT")
-    parser.add_argument("--keep", metavar="FOLDER", help="run there, and leave it all")
+    parser.add_argument("--keep", metavar="FOLDER", help="run in this folder, and keep all files")
     options = parser.parse_args()
     if options.keep:
         folder = Path(options.keep).resolve()

@@ -295,8 +295,10 @@ def main() -> int:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("folder", type=Path, metavar="FOLDER", help="with Tatoeba's pairs")
-    options.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    options.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder of Tatoeba's sentence pairs"
+    )
+    options.add_argument("out", type=Path, metavar="OUT", help="output folder")
     options.add_argument("--copies", action="store_true", help="add names, numbers … to copy")
     args = options.parse_args()
     folder, out = args.folder, args.out

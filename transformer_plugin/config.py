@@ -59,15 +59,17 @@ class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
 
     sinusoid_layout: ChoiceEnum(SINUSOID_LAYOUTS) = option(  # type: ignore[valid-type]
         "paper",
-        "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
+        "sinusoidal positions as in the paper (sines and cosines interleaved), in tensor2tensor "
+        "or in fairseq (both: all sines, then all cosines) (3.5)",
     )
     init: ChoiceEnum(list(INITIALISATIONS)) = option(  # type: ignore[valid-type]
         "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
     )
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
         "auto",
-        "readable: compute the whole model as the formulas read (attention, matrix products, "
-        "dropout, loss); auto: use faster forms, equal within rounding, where they are quicker",
+        "auto: use faster implementations with equal results (within rounding) where they save "
+        "time; readable: compute attention, matrix products, dropout and loss as the paper's "
+        "formulas are written",
     )
     precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
         "fp32", "bf16: matrix products under autocast; weights, softmax, norms and loss stay fp32"
@@ -79,8 +81,8 @@ class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
     )
     checkpoint_activations: bool = option(
         False,
-        "keep only each layer's input in training, and compute its activations again in the "
-        "backward pass: less memory, more time, the same result",
+        "activation checkpointing: keep only each layer's input in training and recompute its "
+        "activations in the backward pass (less memory, more time, the same result)",
     )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
@@ -156,11 +158,13 @@ class VaswaniAdamConfig(FairseqDataclass):
 class VaswaniInverseSqrtConfig(FairseqDataclass):
     """The learning-rate schedule (section 5.3, equation 3)."""
 
-    warmup_updates: int = option(4000, "warmup_steps, updates of linear growth of the rate (5.3)")
-    lr_factor: float = option(1.0, "multiplies the whole schedule (1.0 in the paper)")
-    d_model: Optional[int] = option(
-        None, "d_model of equation 3; taken from the model if not given"
+    warmup_updates: int = option(
+        4000, "warmup_steps, number of updates in which the learning rate grows linearly (5.3)"
     )
+    lr_factor: float = option(
+        1.0, "factor for the learning rate of every update (1.0 in the paper)"
+    )
+    d_model: Optional[int] = option(None, "d_model in equation 3 (default: the model's)")
     lr: List[float] = II("optimization.lr")
 
 
@@ -170,30 +174,31 @@ class VaswaniTranslationConfig(TranslationConfig):
 
     batch_tokens: Optional[int] = option(
         0,
-        "target tokens that one update should see, about 25000 in the paper (5.1); training warns "
-        "if their mean is off by more than a tenth; 0 or none: no check",
+        "intended number of target tokens per update, about 25000 in the paper (5.1); training "
+        "warns if the mean differs from it by more than a tenth; 0 or none: no check",
     )
     length_penalty: ChoiceEnum(LENGTH_PENALTIES) = option(  # type: ignore[valid-type]
         "fairseq",
-        "what --lenpen means in beam search: a power of the length (fairseq), or alpha in the "
-        "paper's ((5 + length) / 6)^alpha, with tensor2tensor's stopping rule (gnmt) (6.1)",
+        "formula of the length penalty in beam search: length^lenpen (fairseq), or the paper's "
+        "((5 + length) / 6)^lenpen with tensor2tensor's stopping rule (gnmt) (6.1)",
     )
     eval_bleu_lines: int = option(
         0,
-        "at each validation, show BLEU of greedy translations of so many of the first validation "
-        "sentences, and three of them; not with --eval-bleu, which translates all; 0: none",
+        "at each validation, translate this many validation sentences (the first ones) greedily, "
+        "and show their BLEU and three of the translations; 0: none; excludes --eval-bleu, which "
+        "translates all of them",
     )
     eval_bleu_tokens: str = option(
         "none",
-        "sacreBLEU's tokens for --eval-bleu-lines, such as 13a, of text that "
-        "--eval-bleu-remove-bpe and --eval-bleu-detok restore; none: those of the prepared text "
-        "(tokenised_bleu)",
+        "sacreBLEU's tokeniser for --eval-bleu-lines, such as 13a; --eval-bleu-remove-bpe and "
+        "--eval-bleu-detok turn the tokens into text first; none: compute BLEU on the tokens of "
+        "the prepared text (tokenised_bleu)",
     )
     save_all_last: Optional[int] = option(
         0,
-        "in this many of the last updates before --max-update, which are averaged (6.1), save at "
-        "every --save-interval-updates; until then, only ten minutes after the save before; 0 or "
-        "none: save at every one",
+        "save at every --save-interval-updates only within this many updates before "
+        "--max-update, whose checkpoints are averaged (6.1); earlier, save at most every ten "
+        "minutes; 0 or none: save at every --save-interval-updates",
     )
     update_freq: List[int] = II("optimization.update_freq")
 

@@ -33,26 +33,26 @@ warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")
 #: groups of verbs as --help lists them: verb → what it does
 GROUPS: dict[str, dict[str, str]] = {
     "prepare text and train a model": {
-        "prepare": "Turn two files of sentences into tokens, subwords and fairseq's data",
-        "new": "Write an experiment for prepared text",
-        "plan": "Estimate the batch, memory and hours of a training",
-        "train": "Train an experiment, or continue one that was stopped",
+        "prepare": "Tokenise parallel text, split it into subwords, write fairseq's binary data",
+        "new": "Write a training configuration for prepared text",
+        "plan": "Estimate the batch size, memory, time and FLOPs of a training run",
+        "train": "Train a configuration, or resume an interrupted run",
         "average": "Average the last checkpoints of a run",
     },
     "translate and score": {
-        "generate": "Translate a test set with a run",
+        "generate": "Translate a test set with the model of a run",
         "score": "Compute BLEU and chrF, with sacreBLEU's signatures",
-        "pack": "Make a folder from a run that translates text anywhere",
+        "pack": "Pack the model of a run into a folder that translates raw text",
         "translate": "Translate text with a packed model",
         "export": "Convert a packed model for CTranslate2, fairseq or Hugging Face",
     },
     "compare with the paper": {
         "check": "Check any PyTorch Transformer against the paper, by section",
-        "attention": "Show where each attention head looks, as a web page",
+        "attention": "Plot the attention weights of every head, as a web page and images",
         "reproduce": "Reproduce a result of the paper from start to finish",
     },
     "use the model in fairseq's own commands": {
-        "plugin-dir": "Print the folder for fairseq's --user-dir",
+        "plugin-dir": "Print the plugin's folder, for fairseq's --user-dir",
     },
 }
 #: verb → what it does; its module in ``vaswani.commands`` has its name

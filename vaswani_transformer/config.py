@@ -19,14 +19,14 @@ class TransformerConfig:
     """
 
     encoder_layers: int = option(6, "N, encoder layers (3.1)")
-    encoder_embed_dim: int = option(512, "d_model, as wide as the decoder (3.1)")
+    encoder_embed_dim: int = option(512, "d_model, equal to the decoder's (3.1)")
     encoder_ffn_embed_dim: int = option(2048, "d_ff of the encoder (3.3)")
     encoder_attention_heads: int = option(8, "h of the encoder (3.2.2)")
     encoder_learned_pos: bool = option(
         False, "learned positions on the source side (3.5, Table 3 row E)"
     )
     decoder_layers: int = option(6, "N, decoder layers (3.1)")
-    decoder_embed_dim: int = option(512, "d_model, as wide as the encoder (3.1)")
+    decoder_embed_dim: int = option(512, "d_model, equal to the encoder's (3.1)")
     decoder_ffn_embed_dim: int = option(2048, "d_ff of the decoder (3.3)")
     decoder_attention_heads: int = option(8, "h of the decoder (3.2.2)")
     decoder_learned_pos: bool = option(
@@ -47,23 +47,29 @@ class TransformerConfig:
     )
     share_all_embeddings: bool = option(
         False,
-        "fairseq's name for the default, one matrix for source, target and output (3.4); with it "
-        "share_decoder_input_output_embed changes nothing",
+        "one matrix for source embedding, target embedding and output projection (3.4): already "
+        "the default, accepted because fairseq has the option; implies "
+        "share_decoder_input_output_embed",
     )
     share_decoder_input_output_embed: bool = option(
         False,
-        "one matrix for target and output, and another for the source, whose dictionary may differ "
-        "(in the paper all are one, 3.4)",
+        "one matrix for target embedding and output projection, and another for the source "
+        "embedding, whose dictionary may differ (in the paper all three are one matrix, 3.4)",
     )
     untie_embeddings: bool = option(
-        False, "three separate matrices for source, target and output instead of one (3.4)"
+        False,
+        "separate matrices for source embedding, target embedding and output projection (in "
+        "the paper all three are one matrix, 3.4)",
     )
     sinusoid_layout: str = option(
         "paper",
-        "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
+        "sinusoidal positions as in the paper (sines and cosines interleaved), in tensor2tensor "
+        "or in fairseq (both: all sines, then all cosines) (3.5)",
     )
     layer_norm_eps: float = option(
-        1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
+        1e-6,
+        "epsilon of LayerNorm (default as in tensor2tensor; fairseq has 1e-5; the paper does "
+        "not say)",
     )
     init: str = option(
         "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
@@ -71,10 +77,10 @@ class TransformerConfig:
     max_source_positions: int = 1024
     max_target_positions: int = 1024
     encoder_normalize_before: bool = option(
-        False, "a norm before each sub-layer of the encoder and one after its last layer (pre-norm)"
+        False, "pre-norm encoder: LayerNorm before each sub-layer and after the last layer"
     )
     decoder_normalize_before: bool = option(
-        False, "a norm before each sub-layer of the decoder and one after its last layer (pre-norm)"
+        False, "pre-norm decoder: LayerNorm before each sub-layer and after the last layer"
     )
     activation_fn: str = option("relu", "the feed-forward activation; relu in the paper (3.3)")
 

@@ -1,12 +1,12 @@
-"""Shows where every head of a model looks: as a page to open in a browser, and as pictures.
+"""Plots the attention weights of every head of a model, as a web page and as images.
 
-    vaswani attention MODEL "A sentence."                 with the model's own translation
-    vaswani attention MODEL "A sentence." "Ein Satz."     with this one
+    vaswani attention MODEL "A sentence."                 translation by the model
+    vaswani attention MODEL "A sentence." "Ein Satz."     translation as given
 
 MODEL is a folder made by 'vaswani pack', a run, or a checkpoint of a run. Every head of every layer
 is shown, for the encoder's and the decoder's self-attention and for the cross-attention. In
 attention.html, which needs no network, you choose layer and head and point at a word; there is one
-picture per layer. The same command with another sentence replaces what it made.
+picture per layer. Another sentence replaces the page and the images of the sentence before.
 """
 
 import os
@@ -29,16 +29,22 @@ class Options:
     """A model, a sentence, and where to put what is made."""
 
     model: str = argument("MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint")
-    source: str = argument("SOURCE", "a sentence, as one argument")
-    target: str | None = argument("TARGET", "its translation (default: the model's)", default=None)
-    out: str | None = option(metavar="FOLDER", help="output folder (default: NAME_attention, here)")
+    source: str = argument("SOURCE", "source sentence, in quotes")
+    target: str | None = argument(
+        "TARGET", "translation of SOURCE (default: the model's own)", default=None
+    )
+    out: str | None = option(
+        metavar="FOLDER", help="output folder (default: NAME_attention in the current folder)"
+    )
     by: str = option(
         "words",
-        "units shown in the pictures, and first on the page (default: words)",
+        "show words or subwords, in the pictures and when the page opens (default: words)",
         choices=["words", "subwords"],
     )
-    no_pictures: bool = option(False, "only the page, which takes a moment")
-    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
+    no_pictures: bool = option(False, "write only the web page, which is much faster")
+    user_dir: str | None = option(
+        metavar="DIR", help="folder that defines the model, if it is a variant of the paper's"
+    )
 
 
 def run(options: Options) -> int:

@@ -1,14 +1,15 @@
 """Average the parameters of several checkpoints of one run into one checkpoint (section 6.1).
 
-    vaswani average RUN               tries the last checkpoint alone, the last 2, 3 … averaged, and
-                                      the best one alone; the lowest validation loss decides
+    vaswani average RUN               compares the last checkpoint, the averages of the last 2, 3 …
+                                      and the best checkpoint: the lowest validation loss decides
     vaswani average RUN --last 5      the last 5, as the paper does for its base model (big: 20)
-    vaswani average CHECKPOINT …      these
+    vaswani average CHECKPOINT …      the checkpoints that you name
 
-An average can be far worse than its parts if it reaches back to the steep part of a training. So
-validation losses are computed and shown. If a single checkpoint is better, no average is made, or,
-with --last, a warning is given. "Last" is by the update count inside the files. fairseq-generate
-can decode the result; it holds no optimizer state, so training cannot continue from it.
+An average can be far worse than its best checkpoint if it includes early ones, whose loss was still
+falling fast. Therefore validation losses are computed and shown. If a single checkpoint has a lower
+loss, no average is made; with --last, the average is made and a warning is shown. The last
+checkpoints are those with the most updates, as recorded in the files. fairseq-generate can decode
+the average; it holds no optimizer state, so training cannot continue from it.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Options:
     )
     last: int | None = option(
         metavar="N",
-        help="average the run's last N checkpoints (default: the validation loss decides)",
+        help="average the last N checkpoints of the run (default: the validation loss selects N)",
     )
     output: str | None = option(
         metavar="FILE",

@@ -6,7 +6,7 @@
     vaswani check mine.py --json              the same for programs
     vaswani check mine.py --select 3.2,adam   checks of these sections or with these ids
     vaswani check mine.py --strict            exit code 1 for each difference that is not accepted
-    vaswani check --explain sinusoids         the equation, correct code, and ours
+    vaswani check --explain sinusoids         the equation, correct code, this project's code
 
 The exit code is 1 if a check finds an error: a leak, a mask without effect, a function that fails.
 With --strict it is 1 for every difference, too, unless its id is in the list ACCEPT of the file.
@@ -25,15 +25,23 @@ from vaswani.common.options import argument, option
 class Options:
     """A file, and how to print its card."""
 
-    file: str | None = argument("FILE.py", "defines build and logits", default=None)
-    select: str | None = option(
-        None, metavar="IDS", help="run these ids and sections, such as 3.2,adam"
+    file: str | None = argument(
+        "FILE.py", "Python file that defines build() and logits()", default=None
     )
-    verbose: bool = option(False, help="list every check")
-    strict: bool = option(False, help="exit with 1 for every difference not in the file's ACCEPT")
+    select: str | None = option(
+        None, metavar="IDS", help="run only checks with these ids or sections, such as 3.2,adam"
+    )
+    verbose: bool = option(False, help="show every check, including those that passed")
+    strict: bool = option(
+        False, help="exit with code 1 if any difference is not in the file's list ACCEPT"
+    )
     json: bool = option(False, help="print the card as JSON")
-    explain: str | None = option(None, metavar="ID", help="print what a check is about, and stop")
-    template: bool = option(False, help="print a template of FILE.py")
+    explain: str | None = option(
+        None,
+        metavar="ID",
+        help="explain one check: the equation, correct code and this project's code",
+    )
+    template: bool = option(False, help="print a template for FILE.py")
 
 
 def run(options: Options) -> int:

@@ -5,12 +5,13 @@
     vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
     vaswani export MODEL --to huggingface                      transformers' Marian
 
-MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
-and both give the packed model's translations a probability; if these differ by more than a
-tolerance, or too few translations are identical, nothing is written. The sentences are the first
---lines of the run's test text (else its validation text), or of --text. A variant of the paper's
-model can be exported to fairseq, which then needs its --user-dir, too. Without transformers
-installed an export to huggingface is not compared, and says so.
+MODEL is a folder made by 'vaswani pack', or a run that has one. To verify the
+export, both models translate the same sentences and compute the probabilities of the packed model's
+translations. If the probabilities differ by more than a tolerance, or too few translations are
+identical, nothing is written. The sentences are the first --lines of --text, by default of the
+run's test text, or of its validation text if there is no test text. A variant of the paper's model
+can be exported only to fairseq, and needs --user-dir. Without the package transformers, an export
+to huggingface is not verified, and the output says so.
 """
 
 import sys
@@ -30,18 +31,24 @@ QUANTIZATIONS = ("int8", "float16", "bfloat16")
 class Options(Checked):
     """The model, where it goes, and the text of the proof."""
 
-    model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
-    to: str = option(help="what it is exported to", choices=TARGETS, required=True)
-    quantization: str | None = option(help="default: float32", choices=QUANTIZATIONS)
-    out: str | None = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
+    model: str = argument("MODEL", "folder written by 'vaswani pack', or a run")
+    to: str = option(help="target format", choices=TARGETS, required=True)
+    quantization: str | None = option(
+        help="type of the stored weights (default: float32)", choices=QUANTIZATIONS
+    )
+    out: str | None = option(metavar="DIR", help="output folder (default: MODEL-TARGET)")
     text: str | None = option(
-        metavar="FILE", help="sentences for the proof (default: the run's test)"
+        metavar="FILE", help="sentences for verifying the export (default: the run's test set)"
     )
-    reference: str | None = option(metavar="FILE", help="their translations, for BLEU")
+    reference: str | None = option(
+        metavar="FILE", help="reference translations of --text; reports the BLEU of both models"
+    )
     lines: int = option(
-        500, "lines of the text to use (default: 500); 0: all", metavar="N", least=0
+        500, "number of lines to verify with (default: 500); 0: all", metavar="N", least=0
     )
-    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
+    user_dir: str | None = option(
+        metavar="DIR", help="folder that defines the model, if it is a variant of the paper's"
+    )
 
 
 def run(options: Options) -> int:

@@ -29,19 +29,19 @@ class Options(search_options.as_arguments([*BEAM_OPTIONS, "length_penalty", "max
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    data: str | None = option(metavar="DIR", help="use this data-bin, not the run's")
+    data: str | None = option(metavar="DIR", help="data-bin with the test set (default: the run's)")
     subset: str = option("test", "train, valid or test (default: test)")
-    out: str | None = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
+    out: str | None = option(metavar="DIR", help="output folder (default: RUN/eval)")
     precision: str = option(
-        "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
+        "fp32", "precision of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
     workers: int | None = option(
         metavar="N",
-        help="processes, on a CPU (default: one per core), never more than there are batches",
+        help="number of processes on a CPU (default: one per core; at most one per batch)",
         least=1,
     )
     user_dir: str | None = option(
-        metavar="DIR", help="a user-dir of your own that the model needs (default: the run's)"
+        metavar="DIR", help="your user-dir, if the model needs one (default: the run's)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes a complete experiment for your own prepared text: NAME.yaml, each value with its reason.
+"""Writes a complete configuration for your own prepared text: NAME.yaml, a reason for each value.
 
     vaswani new mine --data data/mine                  sizes to suit the number of pairs and the GPU
     vaswani new mine --data data/mine --preset base
@@ -31,17 +31,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 class Options:
     """A name, the data, and what the user decides."""
 
-    name: str = argument("NAME", "of the experiment, and of its run")
+    name: str = argument("NAME", "name of the configuration and of its run")
     data: str = option(
-        metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
+        metavar="DIR", help="folder written by 'vaswani prepare', or a data-bin", required=True
     )
     preset: str | None = option(
-        choices=PRESETS, help="the model's sizes (default: to suit the text and the GPU)"
+        choices=PRESETS,
+        help="size of the model (default: chosen for the amount of text and the GPU)",
     )
     start: str | None = option(
         flag="--from",
         metavar="RUN|MODEL|CHECKPOINT",
-        help="start from these weights; a checkpoint may be of fairseq's own transformer",
+        help="fine-tune these weights; CHECKPOINT may also come from fairseq's own transformer",
     )
 
 

@@ -3,12 +3,12 @@
     vaswani pack RUN                         its model with the lowest validation loss, into
                                              runs/NAME/model
     vaswani pack CHECKPOINT --data DIR --out MODEL
-                                             a checkpoint, also of fairseq's own transformer
+                                             also a checkpoint of fairseq's own transformer
 
-The folder has all that 'vaswani translate' needs: parameters, dictionaries, BPE codes, how text is
-prepared and how the run decodes; also the run's scores, hashes and a model card. If there is no
-recipe.yaml from 'vaswani prepare', the text preparation is inferred from the dictionaries, unless
-you give it with options.
+The folder has all that 'vaswani translate' needs: parameters, dictionaries, BPE codes, and the
+settings of text preparation and of decoding. It also has the run's scores, hashes and a model card.
+If there is no recipe.yaml from 'vaswani prepare', the text preparation is inferred from the
+dictionaries; options override it.
 """
 
 import shlex
@@ -30,9 +30,9 @@ class Options(DataOptions):
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    out: str | None = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
+    out: str | None = option(metavar="MODEL", help="output folder (default: RUN/model)")
     half: bool = option(
-        False, "store float16, in half the bytes; translation still computes in float32"
+        False, "store weights as float16, half the size; translation still computes in float32"
     )
 
 

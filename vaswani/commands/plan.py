@@ -1,12 +1,13 @@
-"""Estimates a training on given hardware; nothing is trained.
+"""Estimates the batch size, memory, time and FLOPs of a training run; nothing is trained.
 
     vaswani plan demo_en_de                             on this machine
     vaswani plan wmt14_en_de_base --gpus 2
     vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
 
-The batch is the experiment's (task.batch_tokens; without it, what the experiment gives on one GPU),
-divided among the GPUs by what fits into their memory. Its tokens are counted in the batches that
-fairseq makes from the data; if there is no data yet, they are estimated. Memory is an estimate.
+The batch size is task.batch_tokens of the configuration, or, if that is not set, what the
+configuration gives on one GPU. It is divided among the GPUs so that it fits into their memory. The
+tokens are counted in the batches that fairseq makes from the data; without data they are estimated.
+Memory is always an estimate.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ class Options(Hardware):
     """An experiment, and the hardware."""
 
     config: str = argument("CONFIG", "a name in configs/, or a YAML file")
-    overrides: list[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
+    overrides: list[str] = argument(
+        "key=value", "section.key=value, as for 'vaswani train'", default=[]
+    )
 
 
 def run(options: Options) -> int:

@@ -11,8 +11,8 @@
     vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 
 Each stage (raw, for archives; text, tok, codes, bpe, data-bin) is skipped if its result exists for
-the same inputs and options. Text is streamed through --workers processes. A file in the way of a
-result that this command did not make, or that has changed since, is kept under the name …kept-1.
+the same inputs and options. Text is streamed through --workers processes. A file in the way
+that this command did not write, or that has changed since, is first renamed to …kept-1.
 """
 
 from vaswani.data.read_recipe import PrepareOptions as Options

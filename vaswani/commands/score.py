@@ -1,14 +1,14 @@
-"""Scores translations: BLEU in every way that papers report it, and chrF, with published figures.
+"""Scores translations by chrF and by each BLEU that papers report, next to published scores.
 
-Parses have labelled recall, precision and F1 instead.
+Parse trees get labelled recall, precision and F1 instead.
 
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
-    vaswani score RUN --compare OTHER                  is it better than another run, or file?
+    vaswani score RUN --compare OTHER                  significance test against a run or a file
 
-Quote sacreBLEU, with its signature; the others are for comparison with older papers
-(docs/scoring.md). All numbers are written to a JSON file beside the translations.
+Report sacreBLEU's score with its signature. The other scores are for comparison with older papers
+(docs/scoring.md). All scores are written to a JSON file beside the translations.
 """
 
 import shlex
@@ -26,23 +26,26 @@ class Options:
     """A run or files to score."""
 
     run: str | None = argument("RUN", "a run: its folder, or its name under runs/", default=None)
-    subset: str = option("test", "which translations of the run (default: test)")
+    subset: str = option("test", "subset whose translations are scored (default: test)")
     hypotheses: str | None = option(metavar="FILE", help="translations, one per line")
     references: list[str] | None = option(
-        metavar="FILE", help="the references, one per line; given several times: several of each"
+        metavar="FILE",
+        help="references, one per line; repeat the option for several references per sentence",
     )
-    pair: str | None = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
+    pair: str | None = option(metavar="SRC-TGT", help="source and target language, such as en-de")
     test_set: str | None = option(
         metavar="NAME",
-        help="sacreBLEU's name for the test set, such as wmt14/full: use its references, unless "
-        "--references is given",
+        help="sacreBLEU's name of the test set, such as wmt14/full; its references are used "
+        "unless --references is given",
     )
     tokenised: bool = option(False, "the files are already tokenised")
     compare: str | None = option(
         metavar="OTHER",
-        help="another file of hypotheses, or another run: do they differ significantly?",
+        help="hypothesis file or run to compare with, by a paired significance test",
     )
-    json: str | None = option(metavar="FILE", help="where to write the numbers")
+    json: str | None = option(
+        metavar="FILE", help="JSON file for the scores (default: beside the translations)"
+    )
 
 
 def run(options: Options) -> int:

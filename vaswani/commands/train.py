@@ -1,11 +1,11 @@
-"""Trains one experiment; writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
+"""Trains CONFIG; writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
 
     vaswani train demo_en_de
     vaswani train multi30k_en_de optimization.max_update=2000 run=short
 
-The configuration, the training loop and the result are fairseq's own. A run that was stopped
-continues; a run that is finished is left alone unless its stopping conditions change. All GPUs of
-the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
+The configuration, the training loop and the result are fairseq's own. An interrupted run is
+resumed. A finished run is left unchanged unless its stopping conditions change. All GPUs of the
+machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ class Options:
     config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: list[str] = argument(
         "key=value",
-        "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",
+        "section.key=value overrides a value of CONFIG; run=NAME sets the output folder to "
+        "runs/NAME",
         default=[],
     )
 

@@ -5,16 +5,16 @@
     vaswani translate MODEL                           each line that you type is answered at once
     vaswani translate MODEL FILE --output OUT         written when complete; rerun to resume
     vaswani translate MODEL FILE --json               one JSON object per line: the translation, its
-                                                      score, and what casts doubt on it
+                                                      score, and signs of a bad translation
 
-MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
-those that it was packed with. With --nbest N there are N output lines per input line; --scores and
+MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'. It records the
+defaults of the search options. With --nbest N there are N output lines per input line; --scores and
 --print-alignment add tab-separated columns. Text is translated in windows of --buffer-size lines;
 --workers does not change the translations.
 
 A line of several sentences that is longer than 99 % of the training lines is translated sentence by
-sentence, and joined again; --split-sentences never, and --nbest, --scores, --print-alignment and
-models of tokenised text, take each line as one sentence.
+sentence, and the translations are joined. Lines are not split with --split-sentences never,
+--nbest, --scores or --print-alignment, nor by models of tokenised text.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
     files: list[str] = argument(
-        "FILE", "text, also .gz or .xz (default: standard input)", default=[], any_name=True
+        "FILE", "text file, plain, .gz or .xz (default: standard input)", default=[], any_name=True
     )
     scores: bool = option(False, "add a column of scores")
     json: bool = option(
@@ -64,22 +64,27 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
         "words, and whether the line is unusually long or too long",
     )
     precision: str = option(
-        "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
+        "fp32", "precision of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
     workers: int | None = option(
-        metavar="N", help="processes, on a CPU (default: one per core)", least=1
+        metavar="N", help="number of processes on a CPU (default: one per core)", least=1
     )
     buffer_size: int = option(
-        10000, "lines per window (default: 10,000); 0: all", metavar="N", least=0
+        10000,
+        "number of lines to read and translate at a time (default: 10,000); 0: all",
+        metavar="N",
+        least=0,
     )
     split_sentences: str = option(
         AUTO,
-        "which lines of several sentences to split: those longer than 99 %% of the training lines "
-        "(auto, the default; 40 subwords where the model does not say), never, or always",
+        "split lines of several sentences: only those longer than 99 %% of the training lines "
+        "(auto, the default; 40 subwords if the model does not record this), never, or always",
         choices=MODES,
     )
-    output: str | None = option(metavar="FILE", help="write here, not to standard output")
-    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
+    output: str | None = option(metavar="FILE", help="output file (default: standard output)")
+    user_dir: str | None = option(
+        metavar="DIR", help="folder that defines the model, if it is a variant of the paper's"
+    )
 
 
 def run(options: Options) -> int:

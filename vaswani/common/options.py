@@ -3,7 +3,7 @@
     @dataclass(frozen=True, kw_only=True)
     class Options(Checked):
         run: str = argument("RUN")
-        subset: str = option("test", help="which translations of the run (default: test)")
+        subset: str = option("test", help="subset whose translations are scored (default: test)")
         bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE", least=1)
         dry_run: bool = option(False, help="print the commands without running them")
 

@@ -45,51 +45,65 @@ _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 class RecipeOptions(Checked):
     """The keys of a recipe that are options, too: None or False, what the recipe says."""
 
-    source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
-    target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
+    source_lang: str | None = option(
+        metavar="LANG", help="source language code, also the suffix of the source files"
+    )
+    target_lang: str | None = option(
+        metavar="LANG", help="target language code, also the suffix of the target files"
+    )
     train: list[str] | None = option(
         metavar="PREFIX",
-        help="your training text: PREFIX.LANG, or FILE.tsv of two columns; several are joined",
+        help="training text: PREFIX.LANG, or FILE.tsv with two columns; repeat the option "
+        "to join several",
     )
-    valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    valid: str | None = option(metavar="PREFIX", help="validation text: PREFIX.LANG, or FILE.tsv")
     valid_every: int | None = option(
         metavar="N",
-        help="without --valid: every N-th training pair becomes validation text",
+        help="instead of --valid: hold out every N-th training pair for validation",
         least=LEAST["valid_every"],
     )
-    test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    test: str | None = option(metavar="PREFIX", help="test text: PREFIX.LANG, or FILE.tsv")
     like: str | None = option(
-        metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
+        metavar="DATA|RUN|MODEL",
+        help="use the BPE codes, dictionary and recipe of this prepared text, run or model",
     )
-    tokenised: bool = option(False, "your text is already tokenised")
-    keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
+    tokenised: bool = option(False, "the text is already tokenised")
+    keep_tags: bool = option(
+        False, "treebanks: keep part-of-speech tags (default: replace each tag by XX)"
+    )
     subword: str | None = option(
         choices=list(SUBWORD_MODELS),
-        help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
-        "which needs no spaces between words",
+        help="subword algorithm: subword_nmt (the default, BPE of Moses tokens) or "
+        "sentencepiece, which needs no spaces between words",
     )
     bpe: int | None = option(
         metavar="N",
-        help="merges of the joint BPE; with sentencepiece, the number of pieces",
+        help="number of merges of the joint BPE; with sentencepiece, number of pieces",
         least=1,
     )
-    split_digits: bool = option(False, "no subword has two digits: 2010 becomes 2 0 1 0")
+    split_digits: bool = option(False, "split numbers into single digits (2010 becomes 2 0 1 0)")
     bpe_dropout: float | None = option(
         metavar="P",
-        help="split the training text with each merge left out with this probability (0.1 in "
-        "Provilkov et al., 2020)",
+        help="BPE-dropout: skip each merge with probability P in the training text (0.1 "
+        "in Provilkov et al., 2020)",
         above=0,
     )
     copies: int | None = option(
         metavar="K",
-        help="with --bpe-dropout: the training text K times, each split differently",
+        help="with --bpe-dropout: repeat the training text K times, each time split differently",
         least=1,
     )
-    max_words: int | None = option(metavar="N", help="leave out longer pairs", least=1)
-    ratio: float | None = option(
-        metavar="R", help="highest ratio of longer to shorter side", least=1
+    max_words: int | None = option(
+        metavar="N", help="leave out pairs with a side of more than N words", least=1
     )
-    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs", least=1)
+    ratio: float | None = option(
+        metavar="R",
+        help="leave out pairs with a side more than R times as long as the other",
+        least=1,
+    )
+    limit: int | None = option(
+        metavar="PAIRS", help="use only this many pairs, for a trial", least=1
+    )
 
     def keys(self) -> dict[str, object]:
         """The keys that are given; not ``like``, which names text whose recipe is read."""
@@ -106,21 +120,33 @@ class RecipeOptions(Checked):
 class PlaceOptions(Checked):
     """What is prepared, and where the result goes."""
 
-    name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
-    text: str | None = option(metavar="FOLDER", help="where the recipe's text files are")
-    out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
+    name: str | None = argument(
+        help="name of a recipe in configs/data, or of a configuration in configs/", default=None
+    )
+    text: str | None = option(metavar="FOLDER", help="folder of the recipe's text files")
+    out: str | None = option(metavar="DIR", help="output folder (default: data/NAME)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions(Checked):
     """How the work is done; the text is the same."""
 
-    workers: int = option(cores(), metavar="N", help="processes (default: all cores)", least=1)
-    start: str | None = option(flag="--from", choices=STAGES, help="redo from here on")
-    if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
-    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N", least=0)
-    archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
-    manifest: str | None = option(metavar="FILE", help="other URLs for the archives")
+    workers: int = option(
+        cores(), metavar="N", help="number of processes (default: one per core)", least=1
+    )
+    start: str | None = option(
+        flag="--from", choices=STAGES, help="redo this stage and all later stages"
+    )
+    if_missing: bool = option(
+        False, "skip if the data-bin is complete, even if it was made from different text"
+    )
+    show_dropped: int = option(
+        0, "show N examples of the pairs that are left out", metavar="N", least=0
+    )
+    archives: str = option(
+        "data/archives", "folder for downloaded archives (default: data/archives)", metavar="DIR"
+    )
+    manifest: str | None = option(metavar="FILE", help="YAML file with other URLs for the archives")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,25 +37,34 @@ ACCEPTED: dict[object, Any] = {int: Integral, float: Real, int | None: Integral 
 ARGUMENTS: dict[str, Any] = {
     "beam": option(metavar="N", help="beam size", least=1),
     "nbest": option(metavar="N", help="translations per sentence", least=1),
-    "lenpen": option(metavar="N", help="larger favours longer translations"),
-    "unkpen": option(metavar="N", help="larger means fewer unknown words"),
-    "max_len_a": option(metavar="A", help="at most A · source length + B tokens", least=0),
+    "lenpen": option(metavar="N", help="length penalty; larger values favour longer translations"),
+    "unkpen": option(
+        metavar="N", help="penalty for unknown words; larger values give fewer of them"
+    ),
+    "max_len_a": option(
+        metavar="A", help="maximum length of a translation: A · source length + B tokens", least=0
+    ),
     "max_len_b": option(metavar="B", help="see --max-len-a", least=0),
-    "min_len": option(metavar="N", help="at least N tokens", least=0),
+    "min_len": option(metavar="N", help="minimum length of a translation in tokens", least=0),
     "length_penalty": option(
-        help="what --lenpen means: a power of the length, or the paper's formula",
+        help="formula of the length penalty: length^lenpen, or the paper's "
+        "((5 + length) / 6)^lenpen",
         choices=LENGTH_PENALTIES,
     ),
     "temperature": option(metavar="T", help="divide logits by T before the softmax", above=0),
     "no_repeat_ngram_size": option(
-        metavar="N", help="no N tokens in a row occur twice in a translation; 0: any may", least=0
+        metavar="N",
+        help="do not repeat any sequence of N tokens within a translation; 0: no limit",
+        least=0,
     ),
-    "print_alignment": option(help="add columns: tokens, and which words attend to which"),
+    "print_alignment": option(
+        help="add columns with the tokens and with the alignment by attention"
+    ),
     "replace_unk": option(help="copy the source word where the model outputs <unk>"),
     "max_tokens": option(
         metavar="N",
-        help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
-        f"{GPU_BATCH:,} on a GPU)",
+        help=f"tokens per batch (default: {GPU_BATCH:,} on a GPU, {CPU_BATCH:,} on a CPU, "
+        f"{EXPORT_CPU_BATCH:,} for a model exported to CTranslate2 on a CPU)",
         least=1,
     ),
 }

@@ -34,14 +34,17 @@ class DataOptions:
     target_lang: str | None = option(
         metavar="LANG", help="the target language, if neither the model nor the data names it"
     )
-    bpe_codes: str | None = option(metavar="FILE", help="BPE codes, if the data has none")
+    bpe_codes: str | None = option(
+        metavar="FILE", help="BPE codes, if the data's folder does not have them"
+    )
     sentencepiece_model: str | None = option(
         metavar="FILE",
-        help="SentencePiece's model, if its pieces are the data's and it is not there",
+        help="SentencePiece model that split the data, if the data's folder does not have it",
     )
     tokeniser: str | None = option(
         choices=["moses", "none"],
-        help="none: text to translate is tokens already (default: as in the data's recipe)",
+        help="tokeniser for text to translate; none: it is already tokenised (default: as "
+        "in the data's recipe)",
     )
     lowercase: bool | None = option(
         help="lower-case the text (default: if the dictionary has no capitals)"

@@ -16,12 +16,15 @@ class Options(Hardware):
     name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
     overrides: list[str] = argument(
         "key=value",
-        "changes, as for 'vaswani train'; run=NAME uses a folder other than the experiment's",
+        "section.key=value, as for 'vaswani train'; run=NAME sets another output folder",
         default=[],
     )
     row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    small: bool = option(False, "now an experiment: says which command trains small models")
-    dry_run: bool = option(False, "print the plan and commands, run nothing")
+    small: bool = option(
+        False, "no longer supported: prints the command that trains small models instead"
+    )
+    dry_run: bool = option(False, "print the plan and the commands, and run nothing")
     fairseq: bool = option(
-        False, "with --dry-run: print fairseq's own commands, as in scripts/wmt14, and no plan"
+        False,
+        "with --dry-run: print fairseq's own commands, as in scripts/wmt14, instead of the plan",
     )

@@ -10,7 +10,9 @@ class Hardware(Checked):
     """What the training would run on; a command adds these to its options."""
 
     gpus: int | None = option(
-        metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)", least=1
+        metavar="N",
+        help="number of GPUs (default: those of this machine, or its CPU if it has none)",
+        least=1,
     )
     memory: float | None = option(
         metavar="GB",
@@ -19,6 +21,7 @@ class Hardware(Checked):
     )
     tokens_per_second: float | None = option(
         metavar="X",
-        help="target tokens per second on all GPUs together, as training logs them (wps)",
+        help="training speed in target tokens per second, of all GPUs together (wps in "
+        "the training log)",
         above=0,
     )
