@@ -31,7 +31,9 @@ TEXT = "".join(line + "\n" for line in LINES)
 def model(tmp_path_factory: Any) -> Path:
     """A model with random weights, whose training lines had at most 9 subwords."""
     folder = tmp_path_factory.mktemp("json") / "model"
-    packed.pack(folder, TextRecipe("en", "de", bpe=None), words=[*packed.WORDS, "The", "A", "Is"])
+    packed.pack(
+        folder, TextRecipe("en", "de", subword=None), words=[*packed.WORDS, "The", "A", "Is"]
+    )
     change(folder, source_lengths={"50": 4, "99": 9})
     return folder
 
