@@ -39,6 +39,12 @@ class CheckpointedDecoderLayer(CheckpointedLayer, DecoderLayer):
     """The decoder's."""
 
 
+CHECKPOINTED: dict[type[nn.Module], type[nn.Module]] = {
+    EncoderLayer: CheckpointedEncoderLayer,
+    DecoderLayer: CheckpointedDecoderLayer,
+}
+
+
 def checkpoint_layers(model: nn.Module) -> None:
     """Let every layer keep its input alone, a variant's too.
 
@@ -46,12 +52,11 @@ def checkpoint_layers(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, (EncoderLayer, DecoderLayer)):
-            module.__class__ = checkpointed(type(module))
+            module.__class__ = checkpointed_class(type(module))
 
 
-def checkpointed(layer: type[nn.Module]) -> type[nn.Module]:
+def checkpointed_class(layer: type[nn.Module]) -> type[nn.Module]:
     """Return the class of a layer with its activations checkpointed."""
-    ours = {EncoderLayer: CheckpointedEncoderLayer, DecoderLayer: CheckpointedDecoderLayer}
-    if layer in ours:
-        return ours[layer]
+    if layer in CHECKPOINTED:
+        return CHECKPOINTED[layer]
     return type(f"Checkpointed{layer.__name__}", (CheckpointedLayer, layer), {})

@@ -110,7 +110,7 @@ class ValidBleu:
     def score_of_all(self) -> float:
         """BLEU of all processes' translations of a set; each process has to call this."""
         if self.score is None:
-            self.lines = gathered(self.lines)
+            self.lines = gather_lines(self.lines)
             lines = [line for _, line in sorted(self.lines.items())]
             hypotheses = [line.translation for line in lines]
             references = [line.reference for line in lines]
@@ -176,8 +176,8 @@ def characters(line: str) -> str:
     return "".join(line.split())
 
 
-def gathered(lines: dict[int, Line]) -> dict[int, Line]:
-    """Those of all processes; each has to call this."""
+def gather_lines(lines: dict[int, Line]) -> dict[int, Line]:
+    """Return the lines of all processes; each process has to call this."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return lines
     parts: list[Any] = [None] * torch.distributed.get_world_size()

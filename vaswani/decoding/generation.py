@@ -47,7 +47,7 @@ from vaswani.folders.search_options import (
 )
 from vaswani.training.checkpoints import best_of_run
 from vaswani.training.launch import on_cpu
-from vaswani_transformer.precision import computed_in
+from vaswani_transformer.precision import product_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def generate(
         raise UserError(f"{folder} is where the data is: give another folder with --out")
     check_folder(folder)
     processes = search_processes(workers, on_cpu(config))
-    precision = computed_in(request.precision, "cpu" if on_cpu(config) else "cuda")
+    precision = product_precision(request.precision, "cpu" if on_cpu(config) else "cuda")
     translations = Translations(folder, request.subset)
     outputs = translation_outputs(translations)
     if out:

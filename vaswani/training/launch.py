@@ -29,7 +29,7 @@ from transformer_plugin.config import ConfigError, PluginError
 from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
 from vaswani.common.find import DOCS
-from vaswani_transformer.precision import computed_in, tf32
+from vaswani_transformer.precision import product_precision, tf32
 
 T = TypeVar("T")
 
@@ -247,7 +247,7 @@ def precision_of(config: DictConfig) -> str:
         if config.common.get(name):
             return name
     chosen = getattr(config.model, "precision", None)
-    return computed_in(str(chosen), "cpu" if on_cpu(config) else "cuda")
+    return product_precision(str(chosen), "cpu" if on_cpu(config) else "cuda")
 
 
 def devices_in_words(config: DictConfig) -> str:

@@ -90,7 +90,7 @@ def functions_of(layer: DecoderLayer) -> LayerFunctions:
     )
 
 
-def is_papers(layer: nn.Module) -> bool:
+def is_paper_layer(layer: nn.Module) -> bool:
     """Whether a layer computes what :class:`DecoderStep` does.
 
     Its types are ``LAYER``'s, dropout is off, and no module has a hook or a method of its own.
@@ -180,7 +180,7 @@ class DecoderStep:
 def make_step(decoder: Decoder) -> DecoderStep | None:
     """The function for a decoder's steps; None if its layers are not all the paper's."""
     layers: list[Any] = list(decoder.layers)
-    if not layers or has_global_hooks() or not all(is_papers(layer) for layer in layers):
+    if not layers or has_global_hooks() or not all(is_paper_layer(layer) for layer in layers):
         return None
     shapes = set()
     for layer in layers:
