@@ -11,6 +11,7 @@ as they depend on the machine. If the machine is also busy with other things, tr
 import argparse
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -183,7 +184,7 @@ def main(argv: Sequence[str]) -> int:
     data = "none" if names == ["host"] else data_to_use(args.data)
     facts = machine(args.device)
     facts.update(data=data, threads_used=args.threads, precisions=precisions(args.device))
-    facts["command"] = " ".join(["python -m benchmarks.run", *argv])
+    facts["command"] = f"python -m benchmarks.run {shlex.join(argv)}"
     name = record_name(facts, names)
     results: dict[str, Any] = {}
     for key in names:
