@@ -47,7 +47,7 @@ LOSSES = [
     of_training_loss(
         "training's smoothed probabilities do not sum to one",
         "training-loss|label-smoothing",
-        "smooth|sum to",
+        "do not sum to 1",
         "lp = z.log_softmax(-1)\n"
         "    q = torch.full_like(lp, 0.1 / lp.size(-1)).scatter(-1, y[..., None], 0.9)\n"
         "    return -(q * lp).sum(-1)[y != PAD].mean()",
@@ -55,7 +55,7 @@ LOSSES = [
     of_training_loss(
         "training's loss is the perplexity",
         "training-loss",
-        "perplexity|exp",
+        "perplexity",
         f"return {SMOOTH}.exp()",
     ),
     of_call(
