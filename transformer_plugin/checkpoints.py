@@ -266,8 +266,9 @@ def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
         first = names.setdefault(id(parameter), name)
         if first != name and not torch.equal(saved[first], saved[name]):
             return (
-                f"{first} and {name} differ in the checkpoint and are one in this model: "
-                "give the options that it was trained with, such as --untie-embeddings."
+                f"{first} and {name} are two parameters in the checkpoint and one parameter in "
+                "this model: give the options that it was trained with, such as "
+                "--untie-embeddings."
             )
     return ""
 
@@ -280,8 +281,8 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     one_sided = set(saved_state) ^ set(model_state)
     if one_sided:
         return (
-            f"The checkpoint is of another architecture ({min(one_sided)} is only on one side); "
-            "use the --arch and the options that it was trained with."
+            f"The checkpoint is of another architecture ({min(one_sided)} exists in only one of "
+            "the two); use the --arch and the options that it was trained with."
         )
     for name in sorted(saved_state):
         saved, now = tuple(saved_state[name].shape), tuple(model_state[name].shape)

@@ -61,8 +61,8 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
         raise ConfigError(str(error)) from None
     if cfg.checkpoint_activations and cfg.compile:
         raise ConfigError(
-            "--checkpoint-activations and --compile exclude each other: a compiled layer chooses "
-            "itself what it keeps"
+            "--checkpoint-activations and --compile exclude each other: torch.compile chooses "
+            "itself which activations it keeps; leave out one of the two"
         )
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
@@ -137,7 +137,7 @@ def check_best_metric(checkpoint: Any, task: Any) -> None:
         )
     if not checkpoint.maximize_best_checkpoint_metric:
         raise ConfigError(
-            f"{where} is {metric}, of which the lowest would be the best: add "
+            f"{where} is {metric}, but the lowest value would count as the best: add "
             "--maximize-best-checkpoint-metric (checkpoint.maximize_best_checkpoint_metric: true)"
         )
 
@@ -161,9 +161,9 @@ def check_subsets(dataset: Any) -> None:
         if is_read:
             raise ConfigError(
                 f"--train-subset {train_subset} (dataset.train_subset) has the text of "
-                f"--valid-subset {subset} (dataset.valid_subset), so that the validation loss "
-                "would say nothing of other text: name two different subsets, for example train "
-                "and valid, or give --disable-validation (dataset.disable_validation: true)"
+                f"--valid-subset {subset} (dataset.valid_subset), so the validation loss would "
+                "not measure anything new: name two different subsets, for example train and "
+                "valid, or give --disable-validation (dataset.disable_validation: true)"
             )
 
 
@@ -213,7 +213,7 @@ def check_processes(environ: Mapping[str, str]) -> None:
     joined = torch.distributed.is_available() and torch.distributed.is_initialized()
     if started > 1 and not joined:
         raise ConfigError(
-            f"torchrun started {started} processes, of which each would train alone, into one "
-            f"folder: give --distributed-world-size {started}, or use 'vaswani train', which finds "
-            "it out"
+            f"torchrun started {started} processes, but each would train a separate model into "
+            f"the same folder: give --distributed-world-size {started}, or use 'vaswani train', "
+            "which sets it"
         )

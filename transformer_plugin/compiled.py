@@ -57,7 +57,7 @@ def compile_parts(model: Any) -> list[nn.Module]:
         torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
     except Exception as error:  # a missing or broken compiler may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
+        logger.warning("--compile: torch.compile fails here (%s); continuing without it", reason)
         return []
     layers = [module for module in model.modules() if type(module) in COMPILED]
     for layer in layers:

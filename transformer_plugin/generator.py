@@ -112,15 +112,16 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         """
         if self.options.no_repeat_ngram_size:
             raise ConfigError(
-                f"--no-repeat-ngram-size cannot be used with {reason}: fairseq's own search, which "
-                "decodes it, ignores the option on a CPU; leave one of the two out"
+                f"--no-repeat-ngram-size cannot be used with {reason}: this is decoded by "
+                "fairseq's own search, which ignores the option on a CPU; leave out one of the "
+                "two"
             )
         if reason in self._logged:
             return
         self._logged.add(reason)
         if self.length_penalty == "gnmt":
             logger.warning(
-                "%s: decoding with fairseq's own search, with its length penalty, not "
+                "%s: decoding with fairseq's own search and its length penalty instead of "
                 "--length-penalty gnmt",
                 reason,
             )

@@ -129,8 +129,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
             own = type(getattr(paper, side))
             if own is not plain and ours is theirs:
                 raise ConfigError(
-                    f"the {side} of {name} is of the class {own.__name__}, of which fairseq would "
-                    f"run the parts alone: set {side}_class in {cls.__name__}, to a subclass of "
+                    f"the {side} of {name} is of the class {own.__name__}, but fairseq would run "
+                    f"only its parts: set {side}_class in {cls.__name__}, to a subclass of "
                     f"{theirs.__name__} that does the same"
                 )
 

@@ -113,8 +113,8 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         attending = getattr(args, "print_alignment", None)
         if attending and gnmt:
             logger.warning(
-                "--print-alignment: decoding with fairseq's own search, with its length penalty, "
-                "not --length-penalty gnmt"
+                "--print-alignment: decoding with fairseq's own search and its length penalty "
+                "instead of --length-penalty gnmt"
             )
         if seq_gen_cls is None and not attending and not getattr(args, "score_reference", False):
             seq_gen_cls = VaswaniSequenceGenerator

@@ -71,12 +71,12 @@ def check_mask(mask: Mask, is_causal: bool) -> None:
         return
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
-            f"the mask is {mask.dtype}, which would be added to the scores: give mask.bool(), True "
-            "where a query may look at a key"
+            f"the mask is {mask.dtype}, which would be added to the scores: give mask.bool(), "
+            "with True where a query may attend to a key"
         )
     if is_causal:
         raise ValueError(
-            "is_causal is a mask of its own: give mask & causal_mask(length) without it"
+            "mask and is_causal exclude each other: give mask & causal_mask(length) alone"
         )
 
 

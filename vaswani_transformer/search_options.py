@@ -49,7 +49,7 @@ class SearchOptions:
             return
         if self.lenpen < 0:
             raise ValueError(
-                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
+                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt does not allow: "
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
             )
         if self.unkpen < 0:  # a hypothesis could still get better, and the search would end

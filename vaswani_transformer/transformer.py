@@ -226,8 +226,7 @@ class Transformer(nn.Module):
         if packed.variant and cls is Transformer:
             raise ValueError(
                 f"{packed.folder} is a {packed.variant.arch!r}, a variant of the paper's model: "
-                "load it by from_pretrained of the class that makes its parts, a subclass of "
-                "Transformer"
+                "load it with from_pretrained of its own class, a subclass of Transformer"
             )
         parameters = packed.parameters()
         sizes = (packed.config, len(packed.source), len(packed.target))
@@ -257,8 +256,8 @@ def check_padding(
         )
     if is_padding.all(dim=1).any():
         raise ValueError(
-            f"a row of the source is padding alone (id {padding_idx}), and attention over nothing "
-            "is NaN: leave it out of the batch"
+            f"a row of the source has only padding (id {padding_idx}), so its attention weights "
+            "would be NaN: leave this row out of the batch"
         )
     if target[:, :1].eq(padding_idx).any():
         raise ValueError(

@@ -93,7 +93,10 @@ def test_a_new_experiment_counts_the_text_once(tmp_path: Path) -> None:
         (["--copies", "3"], "all equal without BPE-dropout"),
         (["--bpe-dropout", "1"], "above 0 and below 1"),
         (["--bpe-dropout", "0"], "--bpe-dropout must be above 0, not 0.0"),
-        (["--bpe-dropout", "0.1", "--subword", "sentencepiece"], "BPE-dropout is subword-nmt's"),
+        (
+            ["--bpe-dropout", "0.1", "--subword", "sentencepiece"],
+            "BPE-dropout works only with subword-nmt",
+        ),
         (["--bpe-dropout", "0.1", "--copies", "0"], "--copies must be at least 1, not 0"),
     ],
 )

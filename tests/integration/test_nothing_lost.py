@@ -89,7 +89,7 @@ def test_without_the_last_checkpoint_it_goes_on_from_the_newest(
         path = begun / f"checkpoint_{name}.pt"
         path.write_bytes(path.read_bytes()[:-100])
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert any(f"going on from {taken}" in line for line in lines)
+    assert any(f"continuing from {taken}" in line for line in lines)
     assert updates(begun / "checkpoint_last.pt") == 8
 
 
@@ -108,7 +108,7 @@ def test_a_last_checkpoint_damaged_inside_a_tensor_is_passed_over(begun, tiny_da
         content[place : place + 64] = bytes(64)
     path.write_bytes(content)
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert any("going on from checkpoint_best.pt (7 updates)" in line for line in lines)
+    assert any("continuing from checkpoint_best.pt (7 updates)" in line for line in lines)
     assert updates(path) == 8
 
 
@@ -178,7 +178,7 @@ def test_translating_with_other_words_is_refused(begun, other_words):
 def test_options_that_changed_are_said(begun, tiny_data_bin):
     changed = ["--label-smoothing", "0.2", "--dropout", "0.5", "--seed", "3"]
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "8")
-    message = next(line for line in lines if "going on with other options" in line)
+    message = next(line for line in lines if "continuing with changed options" in line)
     for name in ("criterion.label_smoothing", "model.dropout", "common.seed"):
         assert f"{name} was " in message
     assert message.count(" was ") == 3

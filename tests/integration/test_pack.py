@@ -232,7 +232,9 @@ def test_other_codes_than_the_datas_are_refused(tmp_path):
 
 
 def test_rules_of_a_later_version_are_refused(tmp_path):
-    with pytest.raises(UserError, match="text_rules is 99, and this version has 1 to"):
+    with pytest.raises(
+        UserError, match="text_rules is 99, but this version of vaswani-transformer knows 1 to"
+    ):
         recipe_of(tmp_path, {"recipe.yaml": "text_rules: 99"}, "Haus")
 
 

@@ -211,7 +211,7 @@ def test_an_edited_recipe_is_believed_by_nobody(own, capsys):
     recipe.write_text(recipe.read_text().replace("split_hyphens: false", "split_hyphens: true"))
     capsys.readouterr()
     assert cli.main(["prepare", "--like", str(OUT), "--test", "valid", "--out", "more"]) == 1
-    assert "recipe.yaml is not as 'vaswani prepare' made it" in sentence_of(capsys)
+    assert "recipe.yaml has changed since 'vaswani prepare' wrote it" in sentence_of(capsys)
 
 
 def test_trees_are_one_file(own, capsys):

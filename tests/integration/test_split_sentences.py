@@ -90,7 +90,7 @@ def test_only_long_lines_are_split(translated: Any) -> None:
         ONE.upper() + "|",
     ]
     warning = "1 line with a sentence longer than 99 % of the training lines (9 subwords)"
-    assert warning in err and "whose translation may lack a part: 5\n" in err
+    assert warning in err and "whose translation may be incomplete: 5\n" in err
 
 
 def test_always_and_never_do_what_they_say(translated: Any) -> None:
@@ -98,7 +98,7 @@ def test_always_and_never_do_what_they_say(translated: Any) -> None:
     assert rows == ["THE DOG SEES.|  A CAT.|", ONE.upper() + "|"]
     rows, err = translated(TWO, LONG, options=["--split-sentences", "never"])
     assert rows == ["THE DOG SEES.  A CAT.|", LONG.upper() + "|"]
-    assert "may lack a part: 2\n" in err
+    assert "may be incomplete: 2\n" in err
 
 
 @pytest.mark.parametrize(

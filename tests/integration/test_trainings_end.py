@@ -189,7 +189,7 @@ def test_a_reset_is_done_once_however_often_the_command_is_stopped(own_run, cli,
             with pytest.raises(Killed):
                 cli(*reset_command(reset))
     last = cli(*reset_command(reset))
-    assert last.code == 0 and f"checkpoint.{reset} was done at an earlier start" in last.err
+    assert last.code == 0 and f"checkpoint.{reset} was already applied to this run" in last.err
     assert resumed_at() == [6, 6, 8]
     ours, theirs = (
         load_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
@@ -213,12 +213,12 @@ def test_a_text_that_changes_again_begins_anew_again(own_run, cli):
     for limit in (8, 10):
         swap_first_words(path)
         started = cli(*reset_command("reset_dataloader", limit))
-        assert started.code == 0 and "was done at an earlier start" not in started.err
+        assert started.code == 0 and "was already applied to this run" not in started.err
     again = cli(*reset_command("reset_dataloader", 12))
-    assert "was done at an earlier start" in again.err
+    assert "was already applied to this run" in again.err
     assert cli("train", "small", "optimization.max_update=14").code == 0
     anew = cli(*reset_command("reset_dataloader", 16))
-    assert anew.code == 0 and "was done at an earlier start" not in anew.err
+    assert anew.code == 0 and "was already applied to this run" not in anew.err
 
 
 @pytest.mark.parametrize("key", ["restore_file", "finetune_from_model"])

@@ -72,7 +72,7 @@ def test_what_casts_doubt_on_a_line_is_in_its_object(model, text, cli):
     assert column["unusually_long"][:6] == [False] * 4 + [True, False]
     # and stderr counts the same lines
     assert "1 line longer than the model's limit" in ended.err and ": 7\n" in ended.err
-    assert "1 line with a sentence longer than" in ended.err and "lack a part: 5\n" in ended.err
+    assert "1 line with a sentence longer than" in ended.err and "be incomplete: 5\n" in ended.err
     unknown = sum(len(one["unknown"]) for one in found if not one["too_long"])
     assert f"{unknown} word" in ended.err
 
@@ -105,7 +105,7 @@ def test_nbest_lists_are_in_one_object_per_line(model, text, cli):
     expected = Translator.from_pretrained(model).translate(LINES, nbest=2, print_alignment=True)
     assert len(found) == len(LINES)
     for one, translation in zip(found, expected, strict=True):
-        assert not one["split"], "a line is one sentence there"
+        assert not one["split"], "takes each line as one sentence"
         assert one["source_tokens"] == translation.source_tokens
         assert len(one["hypotheses"]) == len(translation.hypotheses) in (0, 2)
         for record, hypothesis in zip(one["hypotheses"], translation.hypotheses, strict=True):

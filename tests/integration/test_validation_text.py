@@ -54,7 +54,7 @@ def test_the_best_checkpoint_is_chosen_anew_on_another_text(
         replace_validation_text()
     ended = cli("train", "small", "optimization.max_update=8")
     assert ended.code == 0, ended.err
-    assert ("the best checkpoint and the patience are counted anew" in ended.err) == other
+    assert ("the best checkpoint is chosen anew and the patience starts over" in ended.err) == other
     assert updates(BEST) == (8 if other else 6)
     assert f"using runs/small/checkpoints/{BEST.name} (" in cli("generate", "small").err
     again = cli("train", "small", "optimization.max_update=10")
@@ -72,7 +72,9 @@ def test_fairseq_train_chooses_anew_too(tiny_data_bin: Path, tmp_path: Path) -> 
     for path in data.glob("test.*"):
         shutil.copyfile(path, data / path.name.replace("test", "valid"))
     lines = stock.train(data, tmp_path / "run", *task, "--max-update", "15")
-    assert any("the best checkpoint and the patience are counted anew" in line for line in lines)
+    assert any(
+        "the best checkpoint is chosen anew and the patience starts over" in line for line in lines
+    )
     assert updates(best) > 10
 
 

@@ -59,7 +59,7 @@ def test_padding_of_another_id_is_hidden(models: Any) -> None:
 
 def test_a_row_of_padding_is_refused_by_its_id(models: Any) -> None:
     _, other = models
-    with pytest.raises(ValueError, match=r"padding alone \(id 0\)"):
+    with pytest.raises(ValueError, match=r"only padding \(id 0\)"):
         other(torch.full((1, 3), 0), torch.full((1, 2), 1))
     other(torch.full((1, 3), 1), torch.full((1, 2), 1))  # the end of a sentence
 

@@ -36,8 +36,8 @@ ANNOUNCED = {
 }
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
 ANEW = (
-    "the validation text is not the one that the checkpoint was validated on: the best checkpoint "
-    "and the patience are counted anew, from the next validation on"
+    "the validation text has changed since the checkpoint was saved: the best checkpoint is "
+    "chosen anew and the patience starts over, at the next validation"
 )
 
 
@@ -170,7 +170,7 @@ def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> N
     if not reset_optimizer and trainer.data_parallel_rank == 0:
         changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
         if changes:
-            logger.warning("going on with other options: %s", "; ".join(changes))
+            logger.warning("continuing with changed options: %s", "; ".join(changes))
 
 
 def _refuse_other_text(saved: Mapping[str, Any], trainer: Any, reset_dataloader: bool) -> None:
@@ -202,7 +202,7 @@ def _restoring(cfg: Any) -> Iterator[None]:
         if not checkpoint_utils.PathManager.exists(cfg.restore_file):  # it may be a URL
             raise CheckpointError(
                 f"{cfg.restore_file} does not exist: correct --restore-file, or leave it out to "
-                "start over (or to go on from checkpoint_last.pt)."
+                "start over (or to continue from checkpoint_last.pt)."
             )
     elif cfg.save_dir:
         try:
@@ -232,7 +232,7 @@ def _name_newest(cfg: Any) -> None:
     newest = newest_checkpoint(Path(cfg.save_dir))
     if newest is not None:
         updates, path = newest
-        going_on = f"going on from {path.name} ({updates:,} updates)"
+        going_on = f"continuing from {path.name} ({updates:,} updates)"
         logger.warning("%s is missing or damaged in %s: %s", DEFAULT, cfg.save_dir, going_on)
         cfg.restore_file = str(path)
         # which fairseq refuses together with a --restore-file, though it would not be used
@@ -262,8 +262,8 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
             problems.append(str(error))
     if problems:
         raise CheckpointError(
-            f"{folder} has checkpoints, but none from which to go on ({problems[0]}); move them "
-            "elsewhere to start over."
+            f"{folder} has checkpoints, but training cannot continue from any of them "
+            f"({problems[0]}); move them elsewhere to start over."
         )
     return None
 

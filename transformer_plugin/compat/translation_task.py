@@ -29,7 +29,7 @@ from .validation_text import KEY as VALIDATION_TEXT
 BROKEN_OPTIONS = {
     "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
     "decode with 'vaswani translate --replace-unk'",
-    "diverse_beam_groups": "compares the groups of other sentences, or fails: leave it out, or "
+    "diverse_beam_groups": "compares the groups of different sentences, or fails: leave it out, or "
     "give --diversity-rate",
 }
 """Options of beam search that do not do what they say in any version."""

@@ -145,7 +145,7 @@ def attend(translator: Translator, source: str, target: str | None, max_weights:
         UserError: a sentence is empty or too long, or there are more weights than ``max_weights``.
     """
     engine = translator.engine
-    assert isinstance(engine, ProcessEngine), "an export has no weights of attention to show"
+    assert isinstance(engine, ProcessEngine), "an export has no attention weights to show"
     read, source_ids = sentence(translator, source, "source")
     if target is None:
         target_ids = translate_ids(translator, read)

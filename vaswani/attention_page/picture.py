@@ -71,7 +71,7 @@ def draw(
         axis.set_visible(False)
     for axis in grid[:, 0]:
         axis.set_yticks(range(len(subwords[0])), subwords[0], **words)
-    figure.suptitle(f"{title} (rows look at columns)")
+    figure.suptitle(f"{title} (rows attend to columns)")
     dpi = min(DPI, math.sqrt(MOST_DOTS / (size[0] * size[1])))
     with atomic_write(path, "wb") as stream, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the page has them

@@ -48,7 +48,9 @@ def run(options: Options) -> int:
     folder = checkpoints.checkpoint_folder(options.inputs[0]) if alone else None
     if folder is None:
         if options.last is not None:
-            raise UserError("--last chooses within one run: leave it out with checkpoint files")
+            raise UserError(
+                "--last selects checkpoints of a run: leave it out if you name checkpoint files"
+            )
         parts = checkpoints.named(options.inputs)
         name = f"checkpoint_average_of{len(parts)}.pt"
     else:

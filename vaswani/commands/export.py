@@ -62,7 +62,7 @@ def run(options: Options) -> int:
     from vaswani.export.text import proof_text
 
     if options.quantization and options.to != "ctranslate2":
-        raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
+        raise UserError("--quantization works only with --to ctranslate2: leave it out")
     if options.to == "ctranslate2":
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     target = exporting.Target(options.to, options.quantization, options.user_dir)

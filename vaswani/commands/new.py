@@ -52,7 +52,10 @@ def run(options: Options) -> int:
     from vaswani.planning.first_experiment import first_experiment, next_commands
 
     if options.preset and options.start:
-        raise UserError("--preset and --from exclude each other: the sizes are those of the run")
+        raise UserError(
+            "--preset and --from exclude each other: --from keeps the size of its model, so "
+            "leave out --preset"
+        )
     name, path = name_and_path(options.name)
     check_folder(path.parent)
     data = Path(options.data)
@@ -79,7 +82,7 @@ def name_and_path(requested: str) -> tuple[str, Path]:
     plain = requested[: -len(".yaml")] if requested.endswith(".yaml") else requested
     if not _NAME.fullmatch(plain):
         raise UserError(
-            f"'{requested}' is not a valid experiment name: use letters, digits, _ and -"
+            f"'{requested}' is not a valid configuration name: use letters, digits, _ and -"
         )
     name = file_stem(plain)
     for path in (*configuration_paths(name), Path("runs") / name):

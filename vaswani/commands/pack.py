@@ -42,7 +42,7 @@ def run(options: Options) -> int:
 
     checkpoint, trained = find_checkpoint(options.model)
     if not options.out and not trained.exists:
-        raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
+        raise UserError(f"{checkpoint} is not in a run: give the output folder with --out MODEL")
     out = Path(options.out) if options.out else None
     folder = pack(trained, checkpoint, out, options, options.half)
     print(f"next: vaswani translate {shlex.quote(str(folder.path))}", file=sys.stderr)

@@ -63,7 +63,7 @@ def run(options: Options) -> int:
         system = input_of_run(options.run, options.subset)
     elif options.run or not options.hypotheses or not (options.references or options.test_set):
         raise UserError(
-            "give a run, or (not both) --hypotheses with --references or --test-set, and --pair"
+            "give either a run, or --hypotheses and --pair with --references or --test-set"
         )
     else:
         system = report.input_with_references(

@@ -116,7 +116,10 @@ def translate(model: ModelFolder | ExportedModel, **options: Any) -> None:
 def check_columns(options: Options) -> None:
     """Raise UserError for two forms of output at once."""
     if options.json and options.scores:
-        raise UserError("--scores adds a column, and --json prints no columns: leave out --scores")
+        raise UserError(
+            "--scores and --json exclude each other: JSON lines always have the score, so leave "
+            "out --scores"
+        )
 
 
 def translate_text(folder: ModelFolder | ExportedModel, options: Options) -> None:
@@ -201,8 +204,8 @@ def splits_lines(folder: TextModel, options: Options, search: TranslationOptions
     against = [name for name, is_given in names.items() if is_given]
     if against and options.split_sentences == ALWAYS:
         raise UserError(
-            f"--split-sentences always and {against[0]} exclude each other: a line is one sentence "
-            "there, so leave out one of them"
+            f"--split-sentences always and {against[0]} exclude each other: {against[0]} takes "
+            "each line as one sentence, so leave out one of the two"
         )
     return options.split_sentences != NEVER and not against
 

@@ -149,7 +149,10 @@ def _take(path: Path, what: str) -> IO[str] | None:
     by seconds, and would keep the same command from continuing.
     """
     if path.is_symlink():
-        raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
+        raise UserError(
+            f"{path} is a symbolic link, and the file that it points to would be overwritten: "
+            "remove the link"
+        )
     stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     try:
         fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,7 +215,7 @@ def output_file(
     empty = path.is_file() and not path.stat().st_size
     if path.exists() and not (empty or (path.is_file() and may_replace(path))):
         raise UserError(
-            f"{path} exists and is no {kind}: give the output another name, or move it away"
+            f"{path} exists and is not a {kind}: give the output another name, or move {path} away"
         )
     check_folder(path.parent)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -223,7 +226,7 @@ def check_folder(folder: Path) -> None:
     existing = next(above for above in (folder, *folder.absolute().parents) if above.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         why = "no write permission" if existing.is_dir() else "it is not a folder"
-        raise UserError(f"{existing} cannot be written to ({why}): give the output another folder")
+        raise UserError(f"{existing} cannot be written to ({why}): choose another output folder")
 
 
 def same_file(path: Path, other: Path) -> bool:
@@ -256,7 +259,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_SPACE:
             raise UserError(
-                f"there is no space left for {path}: free some, or give another folder, and run "
-                f"the same command again ({error.strerror}; what was there is unchanged)"
+                f"there is no space left for {path}: free disk space or choose another folder, "
+                f"and run the same command again ({error.strerror}; existing files are unchanged)"
             ) from None
         raise

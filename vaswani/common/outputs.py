@@ -277,14 +277,14 @@ def is_as_recorded(path: Path, size: int, time: int, sha256: str) -> bool:
     return (status.st_size, status.st_mtime_ns) == (size, time) or sha256_of(path) == sha256
 
 
-def keep(path: Path, why: str = "was not made by this command, or has changed since") -> Path:
+def keep(path: Path, why: str = "was not written by this command or has changed since") -> Path:
     """Rename what must not be replaced to a free name beside it, and say so."""
     number = 1
     while os.path.lexists(path.with_name(f"{path.name}.kept-{number}")):
         number += 1
     free = path.with_name(f"{path.name}.kept-{number}")
     move(path, free)
-    print(f"{path} {why}: it is kept as {free}", file=sys.stderr)
+    print(f"{path} {why}: renamed it to {free}", file=sys.stderr)
     return free
 
 
@@ -373,7 +373,7 @@ class FolderOutputs(PlacedOutputs):
             raise UserError(f"{folder} is not a folder: give another one with --out")
         for name in changed_files(folder, self.record, self.sums()):
             raise UserError(
-                f"{folder} has {name}, which '{self.command}' did not make, or which has changed "
+                f"{folder} has {name}, which '{self.command}' did not write or which has changed "
                 "since: give another folder with --out"
             )
 

@@ -45,7 +45,7 @@ def map_ordered(
     items: Iterable[Item],
     workers: int,
     method: Literal["spawn", "fork"] = "spawn",
-    advice: str = "free some, or give fewer --workers, and run the same command again",
+    advice: str = "free some memory, or give fewer --workers, and run the same command again",
 ) -> Generator[Result, None, None]:
     """``make()(item)`` for each item, in order, by so many new processes.
 

@@ -58,6 +58,6 @@ def yaml_errors(where: str) -> Iterator[None]:
         raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
     except RecursionError:
         raise UserError(
-            f"{where}: a value has itself in it (an alias, *name, inside what it stands for), or "
-            "is nested too deep: write it out"
+            f"{where}: a value contains itself (an alias *name inside the value that it refers "
+            "to), or is nested too deeply: write the value out"
         ) from None

@@ -214,7 +214,8 @@ def check_names(sections: Sections, where: str) -> None:
                 raise UserError(f"{where}: {section}.{key} is a list: write [{value}]")
             if isinstance(value, bool) and key.endswith("_lang"):
                 raise UserError(
-                    f"{where}: {section}.{key} is {value}, to YAML: put quotes around no, or on"
+                    f"{where}: YAML reads {section}.{key} as {value}: put quotes around a value "
+                    "such as no or on"
                 )
 
 
@@ -274,14 +275,14 @@ def check_values(config: DictConfig) -> None:
             plugin.check_number(f"{section}.{key}", number, least=least)
     if config.checkpoint.checkpoint_suffix:
         raise UserError(
-            f"checkpoint.checkpoint_suffix is {config.checkpoint.checkpoint_suffix}, but the "
-            "commands of 'vaswani' find checkpoints by the names that fairseq gives them without "
-            "one: leave it out, and give another run=NAME"
+            f"checkpoint.checkpoint_suffix is {config.checkpoint.checkpoint_suffix}, but "
+            "'vaswani' finds checkpoints by fairseq's names without a suffix: leave it out, and "
+            "give each run its own run=NAME"
         )
     if (config.dataset.max_tokens or 0) < 1 and (config.dataset.batch_size or 0) < 1:
         raise UserError(
-            "nothing limits how large a batch is: give dataset.max_tokens (padded tokens, for "
-            "example 4096) or dataset.batch_size (sentences)"
+            "the batch size has no limit: give dataset.max_tokens (padded tokens, for example "
+            "4096) or dataset.batch_size (sentences)"
         )
     ends = config.optimization
     limits = (ends.max_update, ends.max_epoch, ends.stop_time_hours, ends.stop_min_lr)

@@ -39,14 +39,14 @@ def load_user_dir(user_dir: str | None) -> str:
     folder = os.path.abspath(user_dir)
     if not os.path.isdir(folder):
         raise UserError(
-            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
-            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
+            f"common.user_dir: there is no folder {user_dir}: give its path, with "
+            "common.user_dir=DIR for 'vaswani train' or --user-dir DIR for 'vaswani generate'"
         )
     name = os.path.basename(folder)
     if not name or "." in name:
         raise UserError(
-            f"common.user_dir: {folder} cannot be imported, since Python's packages have a name "
-            "without a dot: give another folder, or rename it"
+            f"common.user_dir: {folder} cannot be imported, because the name of a Python package "
+            "cannot have a dot: rename the folder, or give another"
         )
     try:
         import_user_module(argparse.Namespace(user_dir=folder))

@@ -87,7 +87,7 @@ class Part:
         """Raises ValueError unless it has sources, two sides, and names of files in one folder."""
         check_file_name(self.name, "a part is named")
         if not self.sources:
-            raise ValueError("sources is empty: give one url, at least")
+            raise ValueError("sources is empty: give at least one url")
         for pair, names in self.members.items():
             if len(set(names)) != 2 or len(names) != 2:
                 raise ValueError(
@@ -123,7 +123,7 @@ class Manifest:
 def check_file_name(name: str, what: str) -> None:
     """Raises ValueError unless a name is that of a file in one folder, whichever that is."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{what} {name!r}, which is no name of a file: leave out folders")
+        raise ValueError(f"{what} {name!r}, which is not a file name: leave out folders")
 
 
 def read_parts(manifest: Path, names: list[str]) -> list[Part]:
@@ -167,8 +167,8 @@ def check_archives_differ(parts: dict[str, Part], manifest: Path) -> None:
             if name != part.name and not is_same:
                 raise UserError(
                     f"{manifest}: parts '{name}' and '{part.name}' both have an archive "
-                    f"{source.name}, which go into one folder: if they are one file, give the "
-                    "sha256 of both; else put one of them under another name"
+                    f"{source.name}, and both would be downloaded to one file: if they are the "
+                    "same archive, give its sha256 in both parts; otherwise rename one of them"
                 )
 
 
@@ -191,8 +191,8 @@ def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> Non
     if missing:
         raise UserError(
             f"{archive} has no file {', '.join(missing)}, although the manifest names it: remove "
-            "the archive to have it downloaded again, or correct the manifest (of links and "
-            "folders nothing is read)"
+            "the archive to have it downloaded again, or correct the manifest (links and folders "
+            "in it are not read)"
         )
 
 

@@ -112,7 +112,7 @@ def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> Paral
     if (source, target) not in pairs and (target, source) not in pairs:
         names = ", ".join("-".join(pair) for pair in pairs)
         raise UserError(
-            f"{data.folder} holds {names}, but the experiment asks for {source}-{target}"
+            f"{data.folder} holds {names}, but the configuration asks for {source}-{target}"
         )
     return ParallelText(data, source, target)
 
@@ -130,7 +130,7 @@ def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
     if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
         raise UserError(
             f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: "
-            "the numbers should be equal and above 0; prepare it again"
+            "the numbers should be equal and above 0; prepare the text again"
         )
     for language in text.languages:
         path = text.data.dictionary(language)
@@ -204,7 +204,7 @@ def load_dictionary(path: Path) -> Dictionary:
         raise
     except Exception as error:  # ValueError, RuntimeError or Exception itself
         raise UserError(
-            f"{path} is damaged, or no dictionary of fairseq's: {error} (prepare the data again)"
+            f"{path} is damaged or not a fairseq dictionary: {error} (prepare the data again)"
         ) from error
 
 
@@ -247,7 +247,7 @@ def read_index(prefix: str) -> Index:
         UserError: a file is missing, or says something impossible.
     """
     index, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
-    damaged = UserError(f"{index} and .bin are missing or damaged: prepare again")
+    damaged = UserError(f"{index} and .bin are missing or damaged: prepare the text again")
     try:
         length, stored = index.stat().st_size, binary.stat().st_size
         with open(index, "rb") as stream:
@@ -282,7 +282,7 @@ def check_text(prefix: str, entries: int, dictionary: str) -> tuple[int, int]:
         if block.min() < 0 or block.max() >= entries:
             raise UserError(
                 f"{prefix}.bin has a token number that is not in {dictionary}, which ends at "
-                f"{entries - 1:,}: it is not the one that this text was binarised with; prepare "
+                f"{entries - 1:,}: the text was binarised with another dictionary; prepare it "
                 "again"
             )
         unknown += int((block == 3).sum())  # fairseq's numbers of <unk> and the end of a sentence

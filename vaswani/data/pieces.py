@@ -71,8 +71,8 @@ def learn(
         if "required_chars" not in str(error):
             raise
         raise UserError(
-            f"--bpe {size:,} is too small for SentencePiece: 256 bytes and 4 symbols are among "
-            "the pieces, and single characters; give a larger one"
+            f"--bpe {size:,} is too small for SentencePiece: the pieces include 256 bytes, 4 "
+            "symbols and single characters; give a larger number"
         ) from None
     with atomic_write(model, "wb") as stream:
         stream.write(learned.getvalue())

@@ -92,7 +92,8 @@ def job_of(options: PrepareOptions) -> Job:
         raise UserError("--text names a folder of text files, but this recipe uses none")
     if recipe.trees and not (isinstance(recipe.train, str) and recipe.valid):
         raise UserError(
-            "give one --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
+            "give one --train FILE and --valid FILE: trees in Penn brackets, one whole tree per "
+            "line"
         )
     if recipe.subword == SENTENCEPIECE:
         import sentencepiece  # noqa: F401  (if it is missing, this is said before the first stages)
@@ -124,7 +125,7 @@ def recipe_of(options: PrepareOptions) -> tuple[Recipe, Path]:
         return recipe, Path(options.out) if options.out else folder
     if options.name or not options.out:
         raise UserError(
-            "give the name of a recipe; or --out DIR and your own text, with --like or without"
+            "give the name of a recipe, or give --out DIR and your own text, with or without --like"
         )
     if options.like:
         vocabulary = shared_vocabulary(options.like)
@@ -179,6 +180,6 @@ def check_places(job: Job, names: list[str]) -> None:
         for place in (*map(job.prepared.stage, names), job.prepared.records):
             if is_inside(path, place):
                 raise UserError(
-                    f"{path} is in {place}, which this command makes itself: move it "
-                    "elsewhere, or give another --out"
+                    f"{path} is in {place}, where this command writes its own files: move the "
+                    "file elsewhere, or give another --out"
                 )

@@ -173,20 +173,20 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     for key in ("source_lang", "target_lang"):
         if key not in values:
             raise UserError(
-                f"{where}: {key} is missing: give --{key.replace('_', '-')}, the language's code, "
-                "which is also the ending of your files, such as 'en'"
+                f"{where}: {key} is missing: give --{key.replace('_', '-')}, the language code, "
+                "such as 'en', which is also the suffix of your files"
             )
         lang = values[key]
         if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
             raise UserError(
                 f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
-                "letters, digits and _, as fairseq's file names have it: the ending of your files"
+                "letters, digits and _, as in fairseq's file names, and the suffix of your files"
             )
     if values["source_lang"] == values["target_lang"]:
         raise UserError(
-            f"{where}: source_lang and target_lang are both '{values['source_lang']}', the ending "
-            "of one file: name the two sides apart, for example text.en and text.en_simple, with "
-            "--target-lang en_simple"
+            f"{where}: source_lang and target_lang are both '{values['source_lang']}', so both "
+            "sides would be the same file: give the two sides different names, for example "
+            "text.en and text.en_simple, with --target-lang en_simple"
         )
     for key, choices in CHOICES.items():
         if values.get(key, choices[0]) not in choices:
@@ -206,10 +206,10 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     # trees: their recipe is that of any trees, which the arguments name
     if not (own_text or (named and "like" in values) or (not named and values.get("trees"))):
         raise UserError(
-            f"{where}: training or validation text is missing, or there twice: give --train and "
-            "--valid, the prefixes of their files (in a recipe, 'train' and 'valid'). If you have "
-            "no validation text, give --valid-every N ('valid_every') to hold out every N-th "
-            "training pair. Beside --like, give at least one of --train, --valid and --test"
+            f"{where}: training or validation text is missing or given twice: give --train and "
+            "--valid, the prefixes of their files (in a recipe, 'train' and 'valid'). If you "
+            "have no validation text, give --valid-every N ('valid_every') to hold out every "
+            "N-th training pair. With --like, give at least one of --train, --valid and --test"
         )
     return Recipe(**values)
 
@@ -227,12 +227,13 @@ def check_dropout(table: Mapping[str, Any], where: str) -> None:
     check_range(f"{where}: bpe_dropout", dropout, 0)
     if not 0 < dropout < 1:
         raise UserError(
-            f"{where}: bpe_dropout is {dropout}; as a probability it is above 0 and below 1, as 0.1"
+            f"{where}: bpe_dropout is {dropout}; it must be a probability above 0 and below 1, "
+            "such as 0.1"
         )
     if table.get("subword") == SENTENCEPIECE:
         raise UserError(
-            f"{where}: BPE-dropout is subword-nmt's: leave out --subword {SENTENCEPIECE}, or "
-            "--bpe-dropout"
+            f"{where}: BPE-dropout works only with subword-nmt: leave out --subword "
+            f"{SENTENCEPIECE}, or --bpe-dropout"
         )
 
 

@@ -67,8 +67,7 @@ class RoundTrip:
         """What to print about it."""
         yield (
             f"restoring the text of {self.split} from its tokens: {self.lines:.2f} % of the lines "
-            f"come back unchanged; BLEU {self.bleu:.2f} of 100, as much as a perfect system would "
-            "get"
+            f"come back unchanged; BLEU {self.bleu:.2f}, the most that a perfect system could get"
         )
         for (written, restored), count in self.differences[:SHOWN]:
             yield f"  {count:,} × “{written}” becomes “{restored}”, or the like"
@@ -85,7 +84,8 @@ def limit(lines: float | None, bleu: float, subword: Name) -> str:
     """What a low score of a round trip means, and what to do."""
     share = "" if lines is None else f" and {lines:.2f} % of the lines right"
     meaning = (
-        f"a perfect system would get BLEU {bleu:.2f}{share}, since tokens do not give the text back"
+        f"a perfect system would get BLEU {bleu:.2f}{share}, because the text cannot be restored "
+        "exactly from its tokens"
     )
     if subword == SENTENCEPIECE:
         return f"{meaning}: it normalises text (NFKC)"

@@ -71,7 +71,7 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     dictionaries = prepared.data_bin.dictionaries()
     if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:
         raise UserError(
-            f"--like {name} needs what 'vaswani prepare' made, but {prepared.folder} has no "
+            f"--like {name} needs text from 'vaswani prepare', but {prepared.folder} has no "
             f"{prepared.recipe_file.name}, no {SUBWORD_MODELS[kind].title}, or not one dictionary "
             "for both languages"
         )

@@ -49,8 +49,9 @@ def find_text(prefix: PathLike, lang: str) -> Path:
         hint = f": to read the table of two columns, give {prefix}{TABLE}"
     elif Path(prefix).is_file():
         hint = (
-            f": what is read is PREFIX.{lang} and the like, one sentence a line, so give "
-            f"{Path(prefix).with_suffix('')} for {prefix}; or FILE.tsv, both sides in two columns"
+            f": the command reads PREFIX.{lang} and the same for the other language, with one "
+            f"sentence per line, so give {Path(prefix).with_suffix('')} for {prefix}; or give "
+            "FILE.tsv, with both sides in two columns"
         )
         if Path(prefix).suffix == ".tmx":
             hint = (

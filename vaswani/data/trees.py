@@ -109,12 +109,14 @@ def parse_tree(line: str) -> Tree:
     unclosed: list[int] = []  # places in `constituents`
     for piece in _PIECE.finditer(line):
         if piece["stray"]:
-            raise ValueError(f"'{piece['stray']}' is not alone in brackets with its tag")
+            raise ValueError(
+                f"'{piece['stray']}' is not in a pair of brackets of its own with its tag"
+            )
         if (words or constituents) and not unclosed:
             raise ValueError(f"'{piece[0]}' comes after the end of the tree")
         if piece["close"]:
             if not unclosed:
-                raise ValueError("')' closes nothing")
+                raise ValueError("a ')' has no opening bracket")
             place = unclosed.pop()
             constituents[place] = constituents[place]._replace(end=len(words))
             continue

@@ -195,7 +195,7 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
     if sentences[-1] != total:
         raise UserError(
             f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: the "
-            "numbers should be equal; prepare it again"
+            "numbers should be equal; prepare the text again"
         )
     files = dictionaries
     for side in sides:

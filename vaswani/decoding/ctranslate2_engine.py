@@ -135,8 +135,8 @@ def load(folder: ExportedModel, device: str | None, workers: int) -> Any:
     index = int(number) if number.isdecimal() else 0 if number == "" else -1
     if not 0 <= index < count:
         raise UserError(
-            f"there is no device {device!r} here: CTranslate2 takes 'cpu', and 'cuda' or 'cuda:1' "
-            "where there are GPUs of NVIDIA's"
+            f"there is no device {device!r} here: CTranslate2 takes 'cpu', and, on a machine with "
+            "NVIDIA GPUs, 'cuda' or 'cuda:1'"
         )
     return ctranslate2.Translator(
         str(folder.path),

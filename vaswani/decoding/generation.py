@@ -90,7 +90,7 @@ def generate(
     folder = out or run.evaluation
     data, total = data_files(config, request.subset)
     if is_inside(folder, text_of_run(config.task).folder):
-        raise UserError(f"{folder} is where the data is: give another folder with --out")
+        raise UserError(f"{folder} is the folder of the data: give another folder with --out")
     check_folder(folder)
     processes = search_processes(workers, on_cpu(config))
     precision = product_precision(request.precision, "cpu" if on_cpu(config) else "cuda")
@@ -201,7 +201,9 @@ def generation_config(
     """
     trained = saved_config(checkpoint, run)
     if request.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
-        raise UserError(f"--precision {request.precision} is for this plugin's models")
+        raise UserError(
+            f"--precision {request.precision} works only with this plugin's models: leave it out"
+        )
     search = search_of(request, trained)
     task = decoding_task(request, trained["task"])
     kind, _ = text_of_run(task).subword_model()

@@ -22,7 +22,7 @@ from vaswani_transformer.transformer import Transformer
 from vaswani_transformer.vocabulary import EOS, PAD, Vocabulary
 
 #: what to give instead of a device that is not here
-HERE = "give 'cpu', 'cuda' or 'cuda:1' for a GPU of NVIDIA's, or 'mps' for one of Apple's"
+HERE = "give 'cpu', 'cuda' or 'cuda:1' for an NVIDIA GPU, or 'mps' for an Apple GPU"
 
 
 class TorchEngine(ProcessEngine):

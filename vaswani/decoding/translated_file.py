@@ -131,7 +131,7 @@ class Tally:
             numbers = listed(self.long_examples) + (f" and {more:,} more" if more else "")
             print(
                 f"warning: {plural(self.long_lines, 'line')} with a sentence longer than {long}, "
-                f"whose translation may lack a part: {numbers}",
+                f"whose translation may be incomplete: {numbers}",
                 file=sys.stderr,
             )
         if self.unknown_words:

@@ -304,8 +304,8 @@ def engine_for(
 
         if precision != "fp32":
             raise UserError(
-                f"--precision {precision} is for packed models: how {folder.path} computes was "
-                "chosen by 'vaswani export --quantization'"
+                f"--precision {precision} works only with packed models: 'vaswani export "
+                f"--quantization' has set the precision of {folder.path}"
             )
         return CTranslate2Engine(folder, device, workers)
     from vaswani.decoding.process_engine import search_processes

@@ -132,7 +132,10 @@ class Proof:
         numbered = enumerate(text.source)
         self.text = text.only([n for n, line in numbered if translator.read(line).ids is not None])
         if not self.text.source:
-            raise UserError(f"{text.name} holds no sentence that the model takes: give another")
+            raise UserError(
+                f"{text.name} has no sentence within the model's length limit: give another file "
+                "with --text"
+            )
         self.packed_search = translator.options.changed(nbest=1)
         lengths = [len(subwords) + 1 for subwords in self.output(self.packed_search).subwords]
         self.length = sum(lengths) / len(lengths)
@@ -261,9 +264,9 @@ class Proof:
         for name, problem in problems.items():
             if problem:
                 raise UserError(
-                    f"the export to {target} fails its proof: {name}: {problem}; nothing was "
-                    "written. More lines (--lines N; 0: all) or other text (--text FILE, "
-                    "--reference FILE) show whether it is this text"
+                    f"the export to {target} fails its verification: {name}: {problem}; nothing "
+                    "was written. To see whether the cause is this text, give more lines "
+                    "(--lines N; 0: all) or another text (--text FILE, --reference FILE)"
                 )
 
     def to_json(self) -> dict[str, Any]:

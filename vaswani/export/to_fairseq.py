@@ -155,13 +155,14 @@ def check_expressible(folder: ModelFolder) -> None:
     if folder.generation.get("no_repeat_ngram_size"):
         raise UserError(
             f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
-            "ignores on a CPU: it cannot be exported (to ctranslate2 and huggingface it can)"
+            "ignores on a CPU: it cannot be exported to fairseq (use --to ctranslate2 or --to "
+            "huggingface)"
         )
     if folder.config.activation_fn == "swish":
         raise UserError(
             f"{folder.path} has the activation function swish, with which fairseq's own "
             "transformer fails (it calls a class in place of a function): it cannot be exported "
-            "(to ctranslate2 and huggingface it can)"
+            "to fairseq (use --to ctranslate2 or --to huggingface)"
         )
 
 

@@ -55,15 +55,17 @@ def check_expressible(folder: ModelFolder) -> None:
         if getattr(config, f"{side}_normalize_before"):
             raise UserError(
                 f"{folder.path} has norms before the sub-layers of its {side}, but transformers' "
-                "Marian has them after: it cannot be exported (to ctranslate2 and fairseq it can)"
+                "Marian has them after: it cannot be exported to huggingface (use --to "
+                "ctranslate2 or --to fairseq)"
             )
     layout = config.sinusoid_layout
     learned = config.encoder_learned_pos or config.decoder_learned_pos
     if learned or layout in ("t2t", "fairseq"):
         raise UserError(
-            f"{folder.path} has {'learned positions' if learned else f'--sinusoid-layout {layout}'}"
-            ", but transformers' Marian computes the paper's sinusoids, from 0, and keeps no "
-            "table: it cannot be exported (to ctranslate2 and fairseq it can)"
+            f"{folder.path} has "
+            f"{'learned positions' if learned else f'--sinusoid-layout {layout}'}, but "
+            "transformers' Marian computes the paper's sinusoids, from 0, and keeps no table: it "
+            "cannot be exported to huggingface (use --to ctranslate2 or --to fairseq)"
         )
 
 

@@ -108,9 +108,9 @@ class ExportedModel(TextModel):
         check_format(table, path)
         if table.get("target") != TARGETS[0]:
             raise UserError(
-                f"{path} was exported to {table.get('target')}, whose own commands translate with "
-                f"it: see {path / CARD}; for 'vaswani translate' use the model folder it was made "
-                "from"
+                f"{path} was exported to {table.get('target')}, and only the commands of that "
+                f"program can use it: see {path / CARD}; for 'vaswani translate' use the model "
+                "folder it was made from"
             )
         sums = read_sums(path / SUMS)
         with errors_for_users():

@@ -162,8 +162,8 @@ class ModelFolder(TextModel):
         """
         if (path / EXPORT).is_file():
             raise UserError(
-                f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
-                "give the model folder it was made from"
+                f"{path} was made by 'vaswani export', and only 'vaswani translate' or the target "
+                "program can read it: give the model folder it was made from"
             )
         if not is_model_folder(path):
             raise missing_model(path)
@@ -249,8 +249,7 @@ def missing_model(path: Path) -> UserError:
     run = next((run for run in Run.named(str(path)) if run.exists), None)
     if run:
         return UserError(
-            f"{path} is a run; its model folder is {run.model}, which 'vaswani pack {path}' "
-            "makes: give that"
+            f"{path} is a run, not a model folder: run 'vaswani pack {path}', and give {run.model}"
         )
     return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 

@@ -96,8 +96,9 @@ class PreparedText:
         self.check_as_made([self.recipe_file])
         if recipe.text_rules not in moses.JOINERS:
             raise UserError(
-                f"{self.recipe_file}: text_rules is {recipe.text_rules!r}, and this version has 1 "
-                f"to {moses.VERSION}: prepare the text again, or use the version that it is from"
+                f"{self.recipe_file}: text_rules is {recipe.text_rules!r}, but this version of "
+                f"vaswani-transformer knows 1 to {moses.VERSION}: prepare the text again, or use "
+                "the version that wrote it"
             )
         return recipe
 
@@ -209,8 +210,8 @@ class PreparedText:
             for stage, key in StageRecord.from_json(read_json(path)).made_from.items():
                 if self.record(stage).key != key:
                     raise UserError(
-                        f"{self.folder / stage} was made again, and {self.folder / path.stem} was "
-                        "not: run 'vaswani prepare' again, which goes on where it was stopped"
+                        f"{self.folder / stage} was made again, but {self.folder / path.stem} was "
+                        "not: run 'vaswani prepare' again, which continues where it stopped"
                     )
 
     def check_as_made(self, files: Iterable[Path]) -> None:
@@ -220,8 +221,8 @@ class PreparedText:
             recorded = self.outputs(name).files().get(file)
             if recorded and not is_as_recorded(file, *recorded):
                 raise UserError(
-                    f"{file} is not as 'vaswani prepare' made it: run that again, to have it made "
-                    "anew"
+                    f"{file} has changed since 'vaswani prepare' wrote it: run 'vaswani prepare' "
+                    "again to recreate it"
                 )
 
 

@@ -91,7 +91,7 @@ def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
         return read_record(kind, table, where)
     except ValueError as error:
         problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
-        raise UserError(f"{problem}: it is of another version, or was altered") from None
+        raise UserError(f"{problem}: the file is from another version, or was edited") from None
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class TranslationOptions(SearchOptions):
         if not self.max_len_a and self.max_len_b < self.min_len:
             raise UserError(
                 f"--max-len-b {self.max_len_b} allows fewer words than --min-len {self.min_len} "
-                "asks for: raise the one, lower the other, or give --max-len-a"
+                "asks for: raise --max-len-b, lower --min-len, or give --max-len-a"
             )
         if self.nbest > self.beam:
             raise UserError(

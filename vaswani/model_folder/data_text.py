@@ -131,8 +131,9 @@ def find_subword_model(
         )
     if subword_model is None:
         raise UserError(
-            f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
-            f"{SUBWORD_MODELS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
+            f"{dictionaries[0]} has subwords ('{parts[kind][0]}'), but {places[-1]} has no "
+            f"{SUBWORD_MODELS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} "
+            "FILE"
         )
     if kind == SENTENCEPIECE:
         for path in dictionaries:

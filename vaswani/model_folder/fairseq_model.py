@@ -140,7 +140,7 @@ def rename_parameters(state: Mapping[str, Tensor], where: str) -> dict[str, Tens
     unused = sorted(set(present) - requested.names)
     if unused:
         raise UserError(
-            f"{where} has the parameter {unused[0]}, which has no place in this plugin's model: it "
+            f"{where} has the parameter {unused[0]}, which this plugin's model does not have: it "
             "cannot be packed"
         )
     return parameters

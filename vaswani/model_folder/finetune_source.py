@@ -50,14 +50,14 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     path = sibling(folder.path, ".pt")
     if not folder.table.origin.get("updates"):
         raise UserError(
-            f"{folder.path} does not say after how many updates it was packed, on which the "
-            "learning rate for fine-tuning depends"
+            f"{folder.path} does not record after how many updates it was packed, but the "
+            "learning rate for fine-tuning depends on that number"
         )
     if path.exists():
         if checkpoint_metadata(path).get(OF_MODEL) != folder.weights_sha256:
             raise UserError(
-                f"{path} exists and is not {folder.path} as a checkpoint, which is to be written "
-                "there: move it away"
+                f"{path} exists, but the weights of {folder.path} have to be written there as a "
+                "checkpoint: move the file away"
             )
         return path
     with writing(path):

@@ -68,7 +68,7 @@ def why_left_out(
     if not {"sha256", "options"} <= set(translation) or "files" not in report:
         return "an earlier version made them, which did not record all that they depend on"
     if report.get("translation") != translation:
-        return "the text was translated again since"
+        return "the text was translated again after they were computed"
     different = differences(translation["options"], generation)
     if different:
         return f"they were decoded with {different} as in the packed model"

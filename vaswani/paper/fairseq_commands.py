@@ -42,16 +42,16 @@ PLUGIN = '--user-dir "$(vaswani plugin-dir)"'
 def run(options: Options) -> int:
     """Print the commands of every stage, to be read, edited and run by a shell."""
     if not options.dry_run:
-        raise UserError("--fairseq prints commands and runs none: give --dry-run too")
+        raise UserError("--fairseq only prints commands: give --dry-run, too")
     target = find_reproduction(options)
     if target.experiment == PARSER:
-        raise UserError("--fairseq is for Tables 2 and 3; Table 4 is without it")
+        raise UserError("--fairseq supports only Tables 2 and 3: leave it out")
     on_cpu = bool(target.config.common.cpu)
     gpus = options.gpus or (1 if on_cpu else PAPER_GPUS)
     if PAPER_GPUS % gpus:
         raise UserError(
-            f"--gpus {gpus} does not divide {PAPER_GPUS}, so that no --update-freq keeps the "
-            "paper's batch: give 1, 2, 4 or 8, or leave out --fairseq, which plans another batch"
+            f"--gpus {gpus} does not divide {PAPER_GPUS}, so no --update-freq gives the paper's "
+            "batch size: give 1, 2, 4 or 8, or leave out --fairseq to plan another batch size"
         )
     stages = [preprocess(target), train(target, gpus)]
     if not target.row:

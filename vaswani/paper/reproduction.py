@@ -117,8 +117,8 @@ def find_reproduction(options: Options) -> Reproduction:
     experiment = EXPERIMENTS.get(options.name)
     if experiment and (options.small or options.name != TABLE_4):
         raise UserError(
-            f"at a small size this is an experiment now, in a checkout: python -m experiments "
-            f"{experiment}"
+            "the version with small models is now an experiment: in a clone, run python -m "
+            f"experiments {experiment}"
         )
     name = PARSER if options.name == TABLE_4 else file_stem(options.name)
     if name not in (*NAMES, PARSER):
@@ -138,8 +138,8 @@ def find_reproduction(options: Options) -> Reproduction:
     place = f"table3_{file_stem(row)}" if row and change else name
     if options.small:
         raise UserError(
-            f"--small is for the experiments, which are python -m experiments NAME now; to try all "
-            f"stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
+            "--small is no longer supported: for small models, run python -m experiments NAME in "
+            f"a clone; to try all stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
         )
     place = folder or place
     changes = last_of_each([*change, *own])
@@ -181,8 +181,8 @@ def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
         if target.experiment == PARSER:
             trial = "python -m experiments table4, in a checkout"
         raise UserError(
-            "there is no GPU here, without which this takes weeks (--dry-run says more); for a "
-            f"small trial of all stages on a CPU: {trial}"
+            "this machine has no GPU, and without one this takes weeks (--dry-run shows an "
+            f"estimate); for a small trial of all stages on a CPU: {trial}"
         )
 
 

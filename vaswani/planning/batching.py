@@ -79,8 +79,9 @@ def text_of_assumed_size(config: DictConfig) -> TrainingText:
     if pair not in LENGTHS or not getattr(config.task, "batch_tokens", 0):
         folder = config.task.get("data")
         raise UserError(
-            f"there is no data in {folder} to plan with, and only WMT14's can be estimated: make "
-            f"it with '{data_bin.prepare_command(first_data_bin(folder or ''))}' first"
+            f"there is no data in {folder} to plan with, and without data only WMT14 can be "
+            "estimated: make the data with "
+            f"'{data_bin.prepare_command(first_data_bin(folder or ''))}' first"
         )
     words = Dictionary()
     for number in range(VOCABULARY[pair] - len(words)):

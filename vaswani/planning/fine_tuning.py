@@ -126,8 +126,8 @@ def batch_for(
     saved = checkpoint_metadata(trained.checkpoint.path)
     if other_dictionaries(text.task, saved.get("task_state") or {}):
         raise UserError(
-            f"the data's dictionaries are not those of {trained.folder}, on which its weights "
-            f"depend: prepare the text with 'vaswani prepare --like "
+            f"the dictionaries of the data differ from those that the weights of {trained.folder} "
+            "need: prepare the text with 'vaswani prepare --like "
             f"{shlex.quote(str(trained.folder))} …'"
         )
     target_tokens = (

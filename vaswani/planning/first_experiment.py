@@ -265,7 +265,7 @@ def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
     lines = [
         f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, to be trained on "
         f"{describe_machine(conditions)}",
-        f"settings: {settings.source}; the reason of each is in the file",
+        f"settings: {settings.source}; the file has the reason for each",
         f"at most {updates:,} updates, {per_epoch:,} per epoch, of {batch.target_tokens:,.0f} "
         "target tokens",
     ]

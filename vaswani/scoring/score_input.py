@@ -173,8 +173,8 @@ def check_translated(
         path = data_bin / name
         if path.is_file() and sha256_of(path) != digest:
             raise UserError(
-                f"{translations} was translated from another {path} than is there now: run "
-                f"'vaswani generate {run}' again"
+                f"{translations} was translated from an earlier version of {path}: run 'vaswani "
+                f"generate {run}' again"
             )
 
 

@@ -65,7 +65,7 @@ def running_means(
     for label, model in models:
         bad = not_finite(model)
         if bad:
-            raise UserError(f"{label} has NaN or infinity in {bad}: average others")
+            raise UserError(f"{label} has NaN or infinity in {bad}: average other checkpoints")
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:
             owner = owners(model)

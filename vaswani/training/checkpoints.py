@@ -85,7 +85,7 @@ def named(inputs: Sequence[str]) -> list[Checkpoint]:
     """
     for name in inputs:
         if not Path(name).is_file():
-            raise UserError(f"there is no checkpoint '{name}': give one run, or files")
+            raise UserError(f"there is no checkpoint '{name}': give a run, or checkpoint files")
     ordered = sorted((describe_trained(Path(name)) for name in inputs), key=lambda o: o.updates)
     for before, after in zip(ordered, ordered[1:], strict=False):
         if before.updates == after.updates:
@@ -217,7 +217,9 @@ def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
     """
     text = text_validated_on(candidates[0].path, run)
     if text is None and len({one.text for one in candidates} - {None}) > 1:
-        raise UserError("they belong to different validation texts, of which none is here")
+        raise UserError(
+            "they belong to different validation texts, and none of these texts is here"
+        )
     beside: dict[int, float] = {}
     for one in candidates:
         if one.is_validated_on(text):
@@ -255,7 +257,7 @@ def describe_trained(path: Path) -> Checkpoint:
     """As :func:`describe`; raises UserError for a checkpoint that was not saved by a training."""
     checkpoint = describe(path)
     if checkpoint.averaged:
-        raise UserError(f"{path} is already an average: give what it was made from")
+        raise UserError(f"{path} is already an average: give the checkpoints that it was made from")
     return checkpoint
 
 

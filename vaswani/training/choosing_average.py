@@ -61,8 +61,8 @@ def write_average(
     else:
         if best.loss < chosen.loss:
             print(
-                "warning: another of these has a lower validation loss than the average of "
-                f"{len(parts)}; 'vaswani average RUN' without --last takes the lowest",
+                "warning: one of the others above has a lower validation loss than the average "
+                f"of {len(parts)}; 'vaswani average RUN' without --last takes the lowest",
                 file=sys.stderr,
             )
         if chooses and not output:

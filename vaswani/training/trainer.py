@@ -196,7 +196,7 @@ class StoppableTrainer(Trainer):
     def get_train_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """As fairseq's, which reads the training text here."""
         if self.progress and not self.progress.is_open:
-            self.progress.say("reading the training text, and making its batches")
+            self.progress.say("reading the training text and making its batches")
         return super().get_train_iterator(*args, **kwargs)
 
     def train_step(self, *args: Any, **kwargs: Any) -> LoggingOutput | None:

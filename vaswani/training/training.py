@@ -122,7 +122,10 @@ def train_or_skip(config: DictConfig, data: Fingerprint, run: Run, place: launch
         run_record.remove_half_written(run)
         records = run_record.records_of(config, data, run, place)
         for name in done:
-            print(f"checkpoint.{name} was done at an earlier start: going on", file=sys.stderr)
+            print(
+                f"checkpoint.{name} was already applied to this run: not applied again",
+                file=sys.stderr,
+            )
         decision = Decision(True, resumes, restore_file, stop, records, resets, done)
         start_rank(config, data, run, place, decision)
     print_end(config, run, "finished")

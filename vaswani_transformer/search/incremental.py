@@ -142,7 +142,7 @@ def search(
     if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):
         raise FloatingPointError(
             "the model's scores are not numbers (NaN): its training has diverged, or the "
-            "checkpoint is damaged; decode an earlier one"
+            "checkpoint is damaged; use an earlier checkpoint"
         )
     return hypotheses
 
