@@ -247,7 +247,7 @@ def test_every_shipped_experiment_is_complete():
         ),
         (
             "task._name=vaswani_translation task.length_penalty=gnmt generation.lenpen=-1",
-            "generation.lenpen -1.0 is negative, which task.length_penalty gnmt cannot be",
+            "generation.lenpen -1.0 is negative, which task.length_penalty gnmt does not allow",
         ),
     ],
 )
