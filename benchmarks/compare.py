@@ -18,7 +18,7 @@ KEYS = ("work", "batch", "varied", "value", "system")
 
 
 def rows_of(path: str) -> dict[tuple[Any, ...], Row]:
-    """A record's rows, keyed by benchmark and ``KEYS``.
+    """Return a record's rows, keyed by benchmark and ``KEYS``.
 
     Raises:
         SystemExit: there is no such file, or it is not a record.
@@ -37,12 +37,12 @@ def rows_of(path: str) -> dict[tuple[Any, ...], Row]:
 
 
 def number(value: Any) -> Any:
-    """A figure, or the median of a spread."""
+    """Return a figure, or the median of a spread."""
     return value["median"] if isinstance(value, dict) else value
 
 
 def side_by_side(old: dict[tuple[Any, ...], Row], new: dict[tuple[Any, ...], Row]) -> list[Row]:
-    """The rows that both records have."""
+    """Return the rows that both records have."""
     rows = []
     for key in old:
         if key not in new:

@@ -41,7 +41,9 @@ class Configuration(NamedTuple):
 
 
 def configurations(device: str, cores: int) -> list[Configuration]:
-    """All cores on one batch, one core alone, one worker per core; on a GPU, only the first."""
+    """Return all cores on one batch, one core alone, one worker per core; on a GPU, only the
+    first.
+    """
     all_cores = Configuration(cores, 1)
     if device != "cpu":
         return [all_cores]
@@ -81,7 +83,7 @@ class Team:
         return all_at_once(workers)
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """The sum over the processes at work."""
+        """Return the sum over the processes at work."""
         return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
 
     def end(self) -> None:
@@ -174,7 +176,7 @@ def start_teams(
     count: int,
     ways: list[Configuration],
 ) -> dict[str, Team]:
-    """The processes of fairseq's model and ours, all starting: see :meth:`Team.wait`."""
+    """Return the processes of fairseq's model and ours, all starting: see :meth:`Team.wait`."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in ways)
     teams = {}
@@ -191,7 +193,7 @@ def start_systems(
     count: int,
     ways: list[Configuration],
 ) -> dict[str, Any]:
-    """The processes of all systems, with CTranslate2 if it is installed."""
+    """Return the processes of all systems, with CTranslate2 if it is installed."""
     teams: dict[str, Any] = start_teams(SYSTEMS, device, data, checkpoint, count, ways)
     for team in teams.values():
         team.wait()
@@ -209,7 +211,7 @@ def start_systems(
 def sweep(
     teams: dict[str, Any], ways: list[Configuration], size: int, count: int
 ) -> tuple[dict[str, Configuration], list[Row]]:
-    """Each system's fastest configuration in one round at one batch size, and all speeds."""
+    """Return each system's fastest configuration in one round at one batch size, and all speeds."""
     best = {}
     rows = []
     for name, team in teams.items():
@@ -228,7 +230,7 @@ def sweep(
 def compare_systems(
     teams: dict[str, Any], best: dict[str, Configuration], size: int, count: int, rounds: int
 ) -> list[Row]:
-    """One row for each system at one batch size."""
+    """Return one row for each system at one batch size."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
         for name, how in best.items():
@@ -256,7 +258,7 @@ UPDATES = 500
 def train_checkpoint(
     folder: Path, data: str, device: str, threads: int, size: str = "small", updates: int = UPDATES
 ) -> str:
-    """A checkpoint of fairseq's ``transformer``, made once.
+    """Return a checkpoint of fairseq's ``transformer``, made once.
 
     Our model is trained for it, in minutes instead of half an hour, then converted to fairseq's.
     """
@@ -282,7 +284,9 @@ def train_checkpoint(
 
 
 def agreement(ours: Sentences, theirs: Sentences, scorer: Any) -> tuple[float, float]:
-    """The share of identical hypotheses, and the largest score gap of the others (0 if none)."""
+    """Return the share of identical hypotheses, and the largest score gap of the others (0 if
+    none).
+    """
     different = [number for number in range(len(ours)) if ours[number] != theirs[number]]
     share = 1 - len(different) / len(ours)
     if not different:

@@ -82,7 +82,7 @@ class Decoding:
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
     def texts(self, count: int) -> list[list[str]]:
-        """The first ``count`` sentences as words, without the EOS."""
+        """Return the first ``count`` sentences as words, without the EOS."""
         dataset = self.task.dataset("test")
         words = self.task.source_dictionary
         texts = []
@@ -92,7 +92,7 @@ class Decoding:
         return texts
 
     def target_words(self) -> tuple[list[str], int]:
-        """The target dictionary, and the number of its EOS."""
+        """Return the target dictionary, and the number of its EOS."""
         words = self.task.target_dictionary
         return list(words.symbols), words.eos()
 
@@ -249,7 +249,7 @@ def our_model(theirs: Any, task: Any, precision: str) -> Any:
 
 
 def convert_to_ctranslate2(checkpoint: Path, data: str) -> Path:
-    """The checkpoint in CTranslate2's format, beside the original; made once.
+    """Return the checkpoint in CTranslate2's format, beside the original; made once.
 
     Raises:
         ImportError: CTranslate2 is not installed.

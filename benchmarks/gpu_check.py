@@ -158,7 +158,7 @@ class Check:
             self.measure_decoding(checkpoint)
 
     def deadline(self, stage: str) -> AbstractContextManager[None]:
-        """The deadline of one of :data:`DEADLINES`, from now."""
+        """Return the deadline of one of :data:`DEADLINES`, from now."""
         return deadline(DEADLINES[stage] * self.scale.patience)
 
     def check_results(self) -> None:
@@ -174,7 +174,9 @@ class Check:
     # ---- training -----------------------------------------------------------------------------
 
     def start(self, size: str, compiled: bool) -> dict[str, Worker]:
-        """The processes of the systems with ``--compile``, or of the others, all starting."""
+        """Return the processes of the systems with ``--compile``, or of the others, all
+        starting.
+        """
         batches = self.scale.workloads[size]
         flags = [*size_flags(size), "--max-tokens", str(min(batches)), "--lr", "5e-4"]
         flags += ["--num-workers", "0"]  # batches are made before the clock starts
@@ -233,7 +235,7 @@ class Check:
     # ---- decoding -----------------------------------------------------------------------------
 
     def train_to_decode(self) -> str | None:
-        """A checkpoint of fairseq's model, hardly trained; None if that failed."""
+        """Return a checkpoint of fairseq's model, hardly trained; None if that failed."""
         with self.record.stage("decoding", "training"), self.deadline("training to decode"):
             arguments = (self.scale.decoding_size, self.scale.decoding_updates)
             return decode.train_checkpoint(self.folder, self.data, self.device, 1, *arguments)
@@ -255,7 +257,7 @@ class Check:
             team.end()
 
     def start_decoding(self, checkpoint: str, how: decode.Configuration) -> dict[str, decode.Team]:
-        """The processes that could translate a sentence."""
+        """Return the processes that could translate a sentence."""
         systems = {name: decode.SYSTEMS[name] for name in self.scale.decoded}
         most = max(self.scale.decoding_batches.values())
         teams = decode.start_teams(systems, self.device, self.data, checkpoint, most, [how])
@@ -284,7 +286,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def data_to_use(chosen: str | None, demo: str, scale: Scale, folder: Path) -> tuple[str, str]:
-    """The data-bin, and how the record names it.
+    """Return the data-bin, and how the record names it.
 
     Args:
         demo: the demo's data-bin

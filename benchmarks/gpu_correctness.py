@@ -69,7 +69,7 @@ def largest_difference(run: Path, other: Path) -> float:
 
 
 def compare_translations(device: str, count: int) -> list[Row]:
-    """How many sentences of the demo's test a device translates as the CPU does."""
+    """Return how many sentences of the demo's test a device translates as the CPU does."""
     with lzma.open(DEMO_TEXT, "rt", encoding="utf-8") as stream:
         lines = stream.read().splitlines()[:count]
     usable = [name for name in ("fp32", "bf16") if name in precisions(device)]
@@ -88,7 +88,7 @@ def compare_translations(device: str, count: int) -> list[Row]:
 
 
 def start_translator(device: str, precision: str) -> Worker:
-    """A process with the packed model of the demo, starting."""
+    """Return a process with the packed model of the demo, starting."""
     return Worker(Translation, {"device": device, "precision": precision}, wait=False)
 
 
@@ -101,5 +101,5 @@ class Translation:
         self.translator = Translator.from_pretrained(DEMO_MODEL, precision, device)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
-        """The translation of each line."""
+        """Return the translation of each line."""
         return [translation.text for translation in self.translator.translate(lines)]

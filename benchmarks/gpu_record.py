@@ -82,11 +82,11 @@ class BenchmarkRecord:
             self.show(f"{section}: {what} failed: {lines[-1]}")
 
     def section(self, name: str) -> Section:
-        """The section of that name, which is new the first time."""
+        """Return the section of that name, which is new the first time."""
         return self.sections.setdefault(name, Section())
 
     def has_failures(self) -> bool:
-        """Whether any stage failed."""
+        """Return whether any stage failed."""
         return any(section.failed for section in self.sections.values())
 
     def show(self, text: str) -> None:
@@ -102,7 +102,7 @@ class BenchmarkRecord:
             stream.write(self.report())
 
     def report(self) -> str:
-        """The record as Markdown."""
+        """Return the record as Markdown."""
         facts = self.facts
         name = facts["cpu"] if facts["device"] == "cpu" else ", ".join(facts["gpus"])
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())

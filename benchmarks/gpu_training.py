@@ -94,7 +94,7 @@ class TimedTraining(Training):
         self.batches = iter(())
 
     def profile(self, updates: int) -> Profile:
-        """The kernels of an update: means over some updates."""
+        """Return the kernels of an update: means over some updates."""
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
@@ -119,7 +119,7 @@ class TimedTraining(Training):
 
 
 def kernels_of(events: Sequence[Any], device: str, updates: int) -> Profile:
-    """What a profile says of one update.
+    """Return what a profile says of one update.
 
     A GPU's part of it also has ranges, which contain kernels ("forward", "Optimizer.step#…"), and
     copies and fills of memory, which compute nothing.
@@ -146,7 +146,7 @@ def kernels_of(events: Sequence[Any], device: str, updates: int) -> Profile:
 
 
 def device_microseconds(event: Any, device: str) -> float:
-    """How long a kernel ran (on a CPU: an operator, without those that it calls), in all."""
+    """Return how long a kernel ran (on a CPU: an operator, without those that it calls), in all."""
     if device == "cpu":
         return float(event.self_cpu_time_total)
     if hasattr(event, "self_device_time_total"):
@@ -155,7 +155,7 @@ def device_microseconds(event: Any, device: str) -> float:
 
 
 def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
-    """A row of the record, from :meth:`TimedTraining.time_updates`.
+    """Return a row of the record, from :meth:`TimedTraining.time_updates`.
 
     Speeds are medians, as ``--compile`` may still compile in one of the rounds: 1,250 ms an update
     beside 70 were seen on an H100.
@@ -191,7 +191,9 @@ def percent(share: float) -> str:
 
 
 def compare_with_fairseq(rows: list[Row]) -> list[Row]:
-    """The rows with a column more: tokens per second relative to the fastest of fairseq's."""
+    """Return the rows with a column more: tokens per second relative to the fastest of
+    fairseq's.
+    """
     speeds = [row["tokens/s"] for row in rows if row["system"] in WITHOUT_CUDNN]
     if not speeds:
         return rows
@@ -199,5 +201,5 @@ def compare_with_fairseq(rows: list[Row]) -> list[Row]:
 
 
 def product_precision(system: str) -> str:
-    """What a system computes its products in, TF32 included: each has a peak of its own."""
+    """Return what a system computes its products in, TF32 included: each has a peak of its own."""
     return "TF32" if "TF32" in system else precision_of(system)

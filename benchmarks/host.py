@@ -161,7 +161,9 @@ class Host(Training):
         take_gpu_branches()
 
     def operations(self, work: str) -> tuple[float, float]:
-        """Those dispatched in an update, or in a step of a search: all, and those without views."""
+        """Return those dispatched in an update, or in a step of a search: all, and those without
+        views.
+        """
         counter = Operations()
         times = 1
         if work == "train":
@@ -191,7 +193,7 @@ def leave_out_lean_forms() -> None:
 
 
 def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]:
-    """One row for each system.
+    """Return one row for each system.
 
     Args:
         rounds: in which each system gets one turn
@@ -218,7 +220,7 @@ def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]
 
 
 def start(name: str) -> Worker:
-    """The process of a system."""
+    """Return the process of a system."""
     system = TRAINED["ours" if name == WITHOUT else name]
     options = {
         "flags": [*system["flags"], *size_flags("narrow"), *BATCH],

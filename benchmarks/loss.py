@@ -79,7 +79,7 @@ class Loss:
 
 
 def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
-    """What fairseq's model, ``get_normalized_probs`` and criterion do in turn."""
+    """Return what fairseq's model, ``get_normalized_probs`` and criterion do in turn."""
     from fairseq import utils
     from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
     from torch.nn.functional import linear
@@ -89,14 +89,14 @@ def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
 
 
 def our_loss(features: Any, weight: Any, target: Any) -> Any:
-    """What our criterion does inside the model's forward."""
+    """Return what our criterion does inside the model's forward."""
     from vaswani_transformer.fast.chunked_loss import projected_loss
 
     return projected_loss(features, weight, target, EPSILON).loss
 
 
 def run(device: str, full: bool) -> dict[str, Any]:
-    """Both systems, in fp32 and, if the device has units for it, under bf16 autocast.
+    """Return both systems, in fp32 and, if the device has units for it, under bf16 autocast.
 
     They take turns, in separate processes.
 
@@ -126,7 +126,9 @@ def run(device: str, full: bool) -> dict[str, Any]:
 
 
 def row(key: Any, rounds: dict[Any, list[dict[str, float]]]) -> Row:
-    """One system's row: its time and memory, and both relative to fairseq's in its precision."""
+    """Return one system's row: its time and memory, and both relative to fairseq's in its
+    precision.
+    """
     system, precision = key
     own = rounds[key]
     theirs = rounds["fairseq", precision]

@@ -50,7 +50,7 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
 
 
 def seconds(work: Callable[..., Any], device: str, *arguments: Any) -> float:
-    """How long ``work`` takes, including the GPU's part."""
+    """Return how long ``work`` takes, including the GPU's part."""
     import torch
 
     if device == "cuda":

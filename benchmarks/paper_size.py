@@ -83,7 +83,7 @@ class PaperSize:
         self.peaks: dict[str, float] = {}
 
     def start(self, flags: Sequence[str], seed: int = 1) -> Worker:
-        """A process that trains a system, starting."""
+        """Return a process that trains a system, starting."""
         scale = self.scale
         width = SIZES[scale.size]["embed_dim"]
         words = [*flags, *size_flags(scale.size), "--max-tokens", str(scale.max_tokens)]
@@ -317,7 +317,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def names_of(parts: Sequence[str]) -> Sequence[str]:
-    """What a record's name says of its parts: nothing if it has all."""
+    """Return what a record's name says of its parts: nothing if it has all."""
     return [] if len(parts) == len(PARTS) else parts
 
 

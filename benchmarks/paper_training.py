@@ -83,7 +83,7 @@ class PaperTraining(TimedTraining):
         return {"averaged": len(labelled), "nll": loss}
 
     def validation_loss(self) -> float:
-        """The loss on the validation set, in bits per token, without label smoothing."""
+        """Return the loss on the validation set, in bits per token, without label smoothing."""
         import torch
 
         nats = 0.0

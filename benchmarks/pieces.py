@@ -106,7 +106,7 @@ class WithPieceChanged(Training):
 
 
 def run(device: str, data: str, rounds: int = 8, pieces: Sequence[str] = PIECES) -> dict[str, Any]:
-    """One row for each piece."""
+    """Return one row for each piece."""
     flags = [*VASWANI_FLAGS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
     one_thread = {"OMP_NUM_THREADS": "1"}
@@ -144,7 +144,9 @@ def run(device: str, data: str, rounds: int = 8, pieces: Sequence[str] = PIECES)
 
 
 def units_in_use() -> str:
-    """The instruction set that torch's own loops use here; ATEN_CPU_CAPABILITY may lower it."""
+    """Return the instruction set that torch's own loops use here; ATEN_CPU_CAPABILITY may
+    lower it.
+    """
     import torch
 
     units: str = torch.backends.cpu.get_cpu_capability()

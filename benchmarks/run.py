@@ -38,7 +38,7 @@ MULTI30K = Path("data/multi30k_en_de/data-bin")
 
 
 def parser() -> argparse.ArgumentParser:
-    """What is measured, where, and on what data."""
+    """Return what is measured, where, and on what data."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description=__doc__,
@@ -102,14 +102,16 @@ def physical_cores() -> int:
 
 
 def data_to_use(requested: str) -> str:
-    """The data-bin requested; else Multi30k's if prepared; else the demo's, made if necessary."""
+    """Return the data-bin requested; else Multi30k's if prepared; else the demo's, made if
+    necessary.
+    """
     if requested:
         return requested
     return str(MULTI30K) if MULTI30K.is_dir() else demo_data()
 
 
 def demo_data() -> str:
-    """The demo's data-bin, made if necessary."""
+    """Return the demo's data-bin, made if necessary."""
     from vaswani import cli
 
     if cli.main(["prepare", "demo_en_de"]):
@@ -118,7 +120,7 @@ def demo_data() -> str:
 
 
 def run_benchmark(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
-    """One benchmark's figures."""
+    """Return one benchmark's figures."""
     if name == "train":
         return train.run(args.device, args.full, data, args.threads, args.size or ())
     if name == "decode":
@@ -145,7 +147,7 @@ def record_name(facts: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def report(facts: dict[str, Any], results: dict[str, Any], name: str) -> str:
-    """The record as Markdown."""
+    """Return the record as Markdown."""
     versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
     lines = [
         f"# {', '.join(results)} on {facts['cpu'] if facts['device'] == 'cpu' else facts['gpus']}",

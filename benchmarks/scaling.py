@@ -34,7 +34,7 @@ class Steps:
         self.device = device
 
     def seconds(self, sizes: dict[str, int], times: int) -> float:
-        """The median seconds of one pass at these sizes, after one warm-up pass."""
+        """Return the median seconds of one pass at these sizes, after one warm-up pass."""
         import statistics
 
         from benchmarks.machine import seconds
@@ -44,7 +44,9 @@ class Steps:
         return statistics.median(seconds(step, self.device) for _ in range(times))
 
     def step(self, sizes: dict[str, int]) -> Any:
-        """A function that does one pass: loss and gradients of a batch, without the optimizer."""
+        """Return a function that does one pass: loss and gradients of a batch, without the
+        optimizer.
+        """
         import torch
 
         task = task_with(sizes["vocabulary"])
@@ -75,7 +77,7 @@ class Steps:
 
 
 def task_with(vocabulary: int) -> Any:
-    """A task without data, whose dictionary has this many types."""
+    """Return a task without data, whose dictionary has this many types."""
     from argparse import Namespace
 
     from fairseq.data import Dictionary
@@ -90,7 +92,7 @@ def task_with(vocabulary: int) -> Any:
 
 
 def build_model_and_loss(model: str, layers: int, task: Any) -> tuple[Any, Any]:
-    """A model of the ``small`` size with this many layers, and its own loss."""
+    """Return a model of the ``small`` size with this many layers, and its own loss."""
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 

@@ -17,7 +17,7 @@ SIZES = {
 
 
 def size_flags(size: str) -> list[str]:
-    """The flags for one of ``SIZES``, the same for both models."""
+    """Return the flags for one of ``SIZES``, the same for both models."""
     flags = ["--dropout", "0.1", "--share-all-embeddings"]
     for side in ("encoder", "decoder"):
         for name, value in SIZES[size].items():
@@ -81,8 +81,9 @@ System = TypeVar("System")
 
 
 def measurable_systems(systems: dict[str, System], device: str) -> dict[str, System]:
-    """The systems without those in a precision that the device has no units for, and on a GPU
-    without those with glibc tuned."""
+    """Return the systems without those in a precision that the device has no units for, and on a
+    GPU without those with glibc tuned.
+    """
     usable = precisions(device)
     return {
         name: system
@@ -92,5 +93,5 @@ def measurable_systems(systems: dict[str, System], device: str) -> dict[str, Sys
 
 
 def precision_of(name: str) -> str:
-    """What a system computes its products in, by its name."""
+    """Return what a system computes its products in, by its name."""
     return next((half for half in ("bf16", "fp16") if half in name), "fp32")

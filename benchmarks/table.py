@@ -17,7 +17,8 @@ def median_and_range(values: Sequence[float]) -> dict[str, float]:
 def speed_rows(
     rounds: dict[str, list[dict[str, float]]], references: dict[str, str] | None = None
 ) -> list[Row]:
-    """One row for each system: tokens per second, and their ratios to those of the references.
+    """Return one row for each system: tokens per second, and their ratios to those of the
+    references.
 
     A ratio is the median of one per round: within a round the systems run one after the other
     on the same batches, so that a machine that slows down slows both.
@@ -41,14 +42,14 @@ def speed_rows(
 
 
 def markdown(rows: list[Row]) -> str:
-    """A Markdown table with the columns of all rows, in order of first appearance."""
+    """Return a Markdown table with the columns of all rows, in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[cell(row.get(name)) for name in columns] for row in rows]
     return "\n".join(markdown_table(columns, cells))
 
 
 def cell(value: Any) -> str:
-    """A value as text for the table; a spread is ``median (least–most)``."""
+    """Return a value as text for the table; a spread is ``median (least–most)``."""
     if value is None:
         return "–"
     if isinstance(value, dict):

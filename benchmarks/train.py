@@ -111,7 +111,7 @@ class Training:
         return float(result["seconds"])
 
     def next_batch(self) -> Any:
-        """The next batch; after the last one of an epoch, the next epoch's first."""
+        """Return the next batch; after the last one of an epoch, the next epoch's first."""
         sample: Any
         for sample in self.batches:
             return sample
@@ -126,7 +126,7 @@ class Training:
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """The operations of the counted updates (:mod:`vaswani.planning.arithmetic`)."""
+        """Return the operations of the counted updates (:mod:`vaswani.planning.arithmetic`)."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
@@ -142,7 +142,7 @@ class Training:
         return training_flops(sizes, 1, source, target, lengths)
 
     def real_share(self) -> float:
-        """The share of the target's positions that are not padding."""
+        """Return the share of the target's positions that are not padding."""
         return self.seen[1] / self.positions
 
     def save_for_fairseq(self, arguments: list[str], path: str) -> None:
@@ -193,7 +193,7 @@ WORKLOADS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), 
 def run(
     device: str, full: bool, data: str, threads: int, sizes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
+    """Return every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
     peaks = dict.fromkeys(precisions(device), 0.0)
     rows: list[Row] = []
     for size in sizes or (tuple(WORKLOADS) if full else ("small", "base")):
@@ -218,8 +218,9 @@ def run(
 
 
 def groups(systems: dict[str, Any], size: str) -> list[dict[str, Any]]:
-    """The systems that take turns: all, but of more than four that train the big model, which do
-    not fit into 24 GB, those with glibc tuned among themselves."""
+    """Return the systems that take turns: all, but of more than four that train the big model,
+    which do not fit into 24 GB, those with glibc tuned among themselves.
+    """
     if size != "big" or len(systems) <= 4:
         return [systems]
     tuned = {name: system for name, system in systems.items() if name.endswith(TUNED)}
@@ -235,7 +236,8 @@ def measure_systems(
     data: str,
     threads: int,
 ) -> list[Row]:
-    """One row for each system: all train on the same batches, in turn, a few updates at a time.
+    """Return one row for each system: all train on the same batches, in turn, a few updates at a
+    time.
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
     """
@@ -273,7 +275,7 @@ def measure_systems(
 
 
 def last_loss(losses: Sequence[float | None]) -> float | None:
-    """The loss of the last update that was not skipped."""
+    """Return the loss of the last update that was not skipped."""
     finished = [loss for loss in losses if loss is not None]
     return round(finished[-1], 3) if finished else None
 

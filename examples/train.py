@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 
 def batches(pairs: Sequence[Pair], seed: int) -> Iterator[list[Pair]]:
-    """All pairs once, in random order, each in a batch with others of its length."""
+    """Return all pairs once, in random order, each in a batch with others of its length."""
     numbers = random.Random(seed)
     order = numbers.sample(pairs, len(pairs))
     order.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
@@ -71,7 +71,7 @@ def batches(pairs: Sequence[Pair], seed: int) -> Iterator[list[Pair]]:
 
 
 def fits(batch: Sequence[Pair]) -> bool:
-    """Whether neither side has more than MAX_TOKENS ids, padding included."""
+    """Return whether neither side has more than MAX_TOKENS ids, padding included."""
     return len(batch) * max(len(side) for pair in batch for side in pair) <= MAX_TOKENS
 
 
@@ -82,7 +82,7 @@ def padded(rows: Sequence[list[int]]) -> Tensor:
 
 
 def collate(pairs: Sequence[Pair]) -> Batch:
-    """One batch of these pairs."""
+    """Return one batch of these pairs."""
     sources, targets = zip(*pairs, strict=True)
     shifted = [[EOS, *target[:-1]] for target in targets]
     return Batch(padded(sources), padded(shifted), padded(targets))
@@ -133,7 +133,9 @@ def validate(model: Transformer, pairs: Sequence[Pair]) -> float:
 
 
 def least_smoothed_loss(classes: int) -> float:
-    """The smoothed loss of a perfect model, in bits: the entropy of the smoothed target (5.4)."""
+    """Return the smoothed loss of a perfect model, in bits: the entropy of the smoothed target
+    (5.4).
+    """
     other = SMOOTHING / (classes - 1)
     return -(1 - SMOOTHING) * math.log2(1 - SMOOTHING) - SMOOTHING * math.log2(other)
 
@@ -142,13 +144,13 @@ def least_smoothed_loss(classes: int) -> float:
 
 
 def average(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each parameter."""
+    """Return the mean of each parameter."""
     names = checkpoints[0]
     return {name: torch.stack([saved[name] for saved in checkpoints]).mean(0) for name in names}
 
 
 def translate(model: Transformer, pairs: Sequence[Pair]) -> list[list[int]]:
-    """The ids of each translation."""
+    """Return the ids of each translation."""
     model.eval()
     device = next(model.parameters()).device
     translations = []
@@ -162,7 +164,7 @@ def translate(model: Transformer, pairs: Sequence[Pair]) -> list[list[int]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The text, the model's sizes, and how long to train it where."""
+    """Return the text, the model's sizes, and how long to train it where."""
     options = argparse.ArgumentParser(description="Train a Transformer, translate, and score.")
     options.add_argument("data", nargs="?", type=Path, help="made by 'vaswani prepare'; else: demo")
     options.add_argument("--model", metavar="FILE:CLASS", help="a subclass of Transformer")
@@ -178,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def model_class(place: str | None) -> type[Transformer]:
-    """The paper's model, or the one that FILE:CLASS names."""
+    """Return the paper's model, or the one that FILE:CLASS names."""
     if place is None:
         return Transformer
     file, _, name = place.partition(":")

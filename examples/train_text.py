@@ -31,7 +31,7 @@ class Corpus(NamedTuple):
 
 
 def demo_text() -> Corpus:
-    """The shipped text, split into subwords that are learned here."""
+    """Return the shipped text, split into subwords that are learned here."""
     from subword_nmt.apply_bpe import BPE
     from subword_nmt.learn_bpe import learn_bpe
 

@@ -61,7 +61,7 @@ def operations(model: Any, batch: dict[str, Any]) -> int:
 
 
 def seconds_of_pass(model: Any, batch: dict[str, Any]) -> float:
-    """The processor's, for one forward and one backward pass."""
+    """Return the processor's, for one forward and one backward pass."""
     begun = time.process_time()
     model(**batch)[0].sum().backward()
     return time.process_time() - begun
@@ -85,12 +85,14 @@ class Passes(NamedTuple):
     parameters: dict[str, int]
 
     def seconds(self) -> float:
-        """The processor's for one forward and one backward pass, on average over the batches."""
+        """Return the processor's for one forward and one backward pass, on average over the
+        batches.
+        """
         return statistics.mean(seconds_of_pass(self.model, batch) for batch in self.inputs)
 
 
 def passes_of(config: DictConfig) -> Passes:
-    """The passes of a training; no run is needed.
+    """Return the passes of a training; no run is needed.
 
     Args:
         config: of the training, complete; its data are prepared
@@ -117,7 +119,7 @@ def passes_of(config: DictConfig) -> Passes:
 
 
 def parameters_of(model: nn.Module) -> dict[str, int]:
-    """A model's number of parameters, in all and outside tables."""
+    """Return a model's number of parameters, in all and outside tables."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     in_tables = {parameter for table in tables for parameter in table.parameters()}
     sizes = {parameter: parameter.numel() for parameter in model.parameters()}
@@ -126,7 +128,9 @@ def parameters_of(model: nn.Module) -> dict[str, int]:
 
 
 def costs_of(trainings: Sequence[Passes]) -> list[Cost]:
-    """What an update of each training costs: A B C A B C …, so that all share a slow minute."""
+    """Return what an update of each training costs: A B C A B C …, so that all share a slow
+    minute.
+    """
     rounds = [[training.seconds() for training in trainings] for _ in range(ROUNDS)]
     costs = []
     for training, seconds in zip(trainings, zip(*rounds, strict=True), strict=True):

@@ -23,7 +23,9 @@ class Log(NamedTuple):
 
 
 def numbers_in_line(line: str) -> dict[str, Any]:
-    """The numbers in a line of a log, after whatever comes before them; empty if it has none."""
+    """Return the numbers in a line of a log, after whatever comes before them; empty if it has
+    none.
+    """
     try:
         stats = json.loads(line[line.index("{") :])
     except ValueError:
@@ -85,7 +87,8 @@ def log_of(lines: Iterable[str], path: Path) -> Log:
 
 
 def updates_to(target: float, curve: Curve) -> float | None:
-    """The update at which a curve first falls to ``target``, interpolated between validations.
+    """Return the update at which a curve first falls to ``target``, interpolated between
+    validations.
 
     None if it never does; the first validation's update if that is below already.
     """

@@ -17,7 +17,7 @@ _GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
 def share(truths: Iterable[bool]) -> float:
-    """The share of true values, in percent with one decimal."""
+    """Return the share of true values, in percent with one decimal."""
     values = list(truths)
     return round(100.0 * sum(values) / len(values), 1)
 
@@ -29,12 +29,12 @@ def number_rows(path: Path) -> list[tuple[int, str]]:
 
 
 def numbers_right(rows: list[tuple[int, str]], translations: list[str]) -> float:
-    """The share of the test's numbers that the translations contain, in percent."""
+    """Return the share of the test's numbers that the translations contain, in percent."""
     return share(has_number(number, translations[sentence]) for sentence, number in rows)
 
 
 def has_number(surface: str, text: str) -> bool:
-    """Whether ``text`` contains ``surface`` as a complete number.
+    """Return whether ``text`` contains ``surface`` as a complete number.
 
     "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
     """

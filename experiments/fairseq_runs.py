@@ -65,7 +65,7 @@ class FairseqRow(NamedTuple):
 
 
 def read_rows(table: dict[str, Any], name: str) -> list[FairseqRow]:
-    """The rows of a ``rows.yaml``.
+    """Return the rows of a ``rows.yaml``.
 
     Args:
         table: its content
@@ -94,7 +94,7 @@ def read_rows(table: dict[str, Any], name: str) -> list[FairseqRow]:
 
 @functools.cache  # composing it takes a while, and it is asked for at each step
 def config_of(experiment: Path, change: tuple[str, ...]) -> Any:
-    """An experiment with changes, complete."""
+    """Return an experiment with changes, complete."""
     return read_configuration(experiment, list(change))
 
 
@@ -131,7 +131,7 @@ class Training(NamedTuple):
         return trained_differently(config, fingerprint(config), Run(self.run))
 
     def average(self, count: int) -> Path:
-        """The average of the run's last checkpoints."""
+        """Return the average of the run's last checkpoints."""
         return Run(self.run).average(count)
 
 
@@ -149,13 +149,13 @@ def rate_changes(rates: list[float | list[float]]) -> dict[float, list[str]]:
 
 
 def training_of(row: FairseqRow, name: str, changes: Sequence[str]) -> Training:
-    """One training of a row; learning rates are compared with the experiment's seed."""
+    """Return one training of a row; learning rates are compared with the experiment's seed."""
     run = row.place / f"{stem(row.name)}_{name}"
     return Training(run, row.base, [*row.change, *changes])
 
 
 def rate_trainings(row: FairseqRow) -> dict[float, Training]:
-    """The short trainings that choose a row's learning rate."""
+    """Return the short trainings that choose a row's learning rate."""
     length = f"optimization.max_update={row.rate_updates}"
     return {
         rate: training_of(row, f"rate{rate:g}", [*changes, length])
@@ -164,7 +164,7 @@ def rate_trainings(row: FairseqRow) -> dict[float, Training]:
 
 
 def seed_trainings(row: FairseqRow) -> dict[int, Training]:
-    """A row's trainings by seed; none as long as its learning rate is not chosen.
+    """Return a row's trainings by seed; none as long as its learning rate is not chosen.
 
     Raises:
         UserError: the log of a short training is gone.
@@ -180,7 +180,7 @@ def seed_trainings(row: FairseqRow) -> dict[int, Training]:
 
 
 def best_rate(rated: dict[float, Training]) -> float:
-    """The learning rate whose short training ended with the lowest validation loss.
+    """Return the learning rate whose short training ended with the lowest validation loss.
 
     Raises:
         UserError: the log of one is gone: it would look like the worst.
@@ -196,13 +196,15 @@ def best_rate(rated: dict[float, Training]) -> float:
 
 
 def lowest_loss(run: Path) -> float:
-    """A run's lowest validation loss, in bits per token, unsmoothed; infinity if none is logged."""
+    """Return a run's lowest validation loss, in bits per token, unsmoothed; infinity if none is
+    logged.
+    """
     lines = Run(run).statistics()
     return min((line[VALIDATION] for line in lines if VALIDATION in line), default=inf)
 
 
 def refuse_other_training(row: FairseqRow) -> None:
-    """Raises UserError if a run of the row is there but was trained otherwise, naming the key.
+    """Raise UserError if a run of the row is there but was trained otherwise, naming the key.
 
     Seeds are looked at once their learning rate is chosen.
     """
@@ -216,7 +218,7 @@ def refuse_other_training(row: FairseqRow) -> None:
 
 
 def score_commands(row: FairseqRow, training: Training) -> list[list[str]]:
-    """The commands from a training to its scores; none if it is done and scored."""
+    """Return the commands from a training to its scores; none if it is done and scored."""
     run = training.run
     average = training.average(row.average)
     trained = training.done
@@ -266,7 +268,9 @@ class FairseqExperiment(Experiment):
         execute(score_commands(plan, seed_trainings(plan)[seed]))
 
     def runs(self, row: Row) -> list[Path]:
-        """Those that are scored as the row says. A warning names what was trained otherwise."""
+        """Return those that are scored as the row says. A warning names what was trained
+        otherwise.
+        """
         plan = self.plans[row.name]
         scored = []
         for training in seed_trainings(plan).values():
@@ -284,7 +288,9 @@ class FairseqExperiment(Experiment):
         return scored
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Its peak rate, and the short trainings that chose it, each with its lowest perplexity."""
+        """Return its peak rate, and the short trainings that chose it, each with its lowest
+        perplexity.
+        """
         plan = self.plans[row.name]
         rates = []
         for rate, short in rate_trainings(plan).items():
@@ -328,12 +334,12 @@ class Result(NamedTuple):
 
 
 def is_scored(run: Path) -> bool:
-    """Whether a run has ended, and its translations are scored."""
+    """Return whether a run has ended, and its translations are scored."""
     return bool(Run(run).translations().scores() and Run(run).ending())
 
 
 def result(run: Path) -> Result:
-    """The result of a run that is scored."""
+    """Return the result of a run that is scored."""
     scores = Run(run).translations().scores()
     ending = Run(run).ending()
     assert ending, "it is scored"
@@ -353,12 +359,13 @@ def result(run: Path) -> Result:
 
 
 def rate_text(row: dict[str, Any]) -> str:
-    """The peak learning rate of a record's row, as tables print it."""
+    """Return the peak learning rate of a record's row, as tables print it."""
     return f"{row['rate']:.3g}" if "rate" in row else "–"
 
 
 def peak_rate(config: Any) -> float:
-    """The learning rate at the end of the warm-up: by equation 3 or, with another schedule, given.
+    """Return the learning rate at the end of the warm-up: by equation 3 or, with another schedule,
+    given.
 
     Args:
         config: of a training, complete

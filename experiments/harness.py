@@ -82,27 +82,27 @@ class Experiment(ABC):
 
     @abstractmethod
     def runs(self, row: Row) -> list[Path]:
-        """The folders of a row's finished trainings, in the order of seeds."""
+        """Return the folders of a row's finished trainings, in the order of seeds."""
 
     @abstractmethod
     def measure(self, run: Path) -> dict[str, Any]:
-        """The figures of a run."""
+        """Return the figures of a run."""
 
     @abstractmethod
     def tables(self, record: Record) -> list[Table]:
-        """What a record says."""
+        """Return what a record says."""
 
     def page_table(self, record: Record) -> Table:
-        """What docs/results.md shows of a record, in at most six rows."""
+        """Return what docs/results.md shows of a record, in at most six rows."""
         return self.tables(record)[0]
 
     def page_rows(self, record: Record) -> list[str]:
-        """The rows in that table: ``page_rows`` of ``rows.yaml``, or all."""
+        """Return the rows in that table: ``page_rows`` of ``rows.yaml``, or all."""
         names: list[str] = self.table.get("page_rows", list(record["rows"]))
         return names
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """What a record says of a row beside its runs."""
+        """Return what a record says of a row beside its runs."""
         return {}
 
     def complete(self, record: Record, earlier: Path | None) -> None:  # noqa: B027
@@ -122,7 +122,7 @@ class Experiment(ABC):
         """
 
     def files(self, run: Path) -> dict[str, Path]:
-        """What a record keeps of a run: name in its archive → file."""
+        """Return what a record keeps of a run: name in its archive → file."""
         return {f"{run.name}.jsonl": Run(run).statistics_file}
 
     def draw(self, record: Record, folder: Path) -> None:  # noqa: B027
@@ -130,20 +130,22 @@ class Experiment(ABC):
 
 
 def stem(name: str) -> str:
-    """A row's name as its folders have it: ``LSTM, additive attention`` → ``lstm_additive_…``."""
+    """Return a row's name as its folders have it: ``LSTM, additive attention`` →
+    ``lstm_additive_…``.
+    """
     letters = [letter if letter.isalnum() else " " for letter in name.lower().replace("'", "")]
     return file_stem("_".join("".join(letters).split()))
 
 
 def names() -> list[str]:
-    """All experiments, by the names of their folders."""
+    """Return all experiments, by the names of their folders."""
     return sorted(
         path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/experiment.py")
     )
 
 
 def find(name: str) -> Experiment:
-    """An experiment by its name.
+    """Return an experiment by its name.
 
     Raises:
         UserError: there is none.
@@ -159,7 +161,7 @@ def find(name: str) -> Experiment:
 
 
 def chosen_rows(experiment: Experiment, only: str | None) -> list[Row]:
-    """All rows, or the one of this name.
+    """Return all rows, or the one of this name.
 
     Raises:
         UserError: there is no such row.

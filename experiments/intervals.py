@@ -86,7 +86,8 @@ class Layout:
         return float(self.residuals @ self.residuals) / self.degrees
 
     def weights(self, row: str, reference: str) -> Any:
-        """The weights of all figures in a row minus the reference, in the order of ``cells``.
+        """Return the weights of all figures in a row minus the reference, in the order of
+        ``cells``.
 
         None if no chain of common seeds leads from the one to the other.
         """
@@ -98,7 +99,7 @@ class Layout:
 
 
 def differences(values: Values, reference: str) -> dict[str, Difference]:
-    """Each row minus the reference; without rows that share no seed with any other.
+    """Return each row minus the reference; without rows that share no seed with any other.
 
     Args:
         values: the figures of a table, all of whose rows tell the variance
@@ -153,7 +154,7 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 
 
 def rule(values: Values, reference: str) -> str:
-    """What a table says of its intervals and p."""
+    """Return what a table says of its intervals and p."""
     layout = Layout(values)
     count = len(differences(values, reference))
     rows = "1 row" if count == 1 else f"{count} rows"
@@ -165,7 +166,7 @@ def rule(values: Values, reference: str) -> str:
 
 
 def signed_text(value: float, form: str = "+.2f") -> str:
-    """A difference with its sign; ``+0.00`` for what is rounded to zero."""
+    """Return a difference with its sign; ``+0.00`` for what is rounded to zero."""
     text = format(value, form)
     return text if text.strip("-0.,") else text.replace("-", "+")
 
@@ -176,7 +177,7 @@ def p_text(p: float) -> str:
 
 
 def mean_text(values: Sequence[float], form: str = ".2f") -> str:
-    """The mean over the seeds, and each value in brackets."""
+    """Return the mean over the seeds, and each value in brackets."""
     if not values:
         return "–"
     text = format(statistics.mean(values), form)

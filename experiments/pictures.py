@@ -10,7 +10,7 @@ logging.getLogger("matplotlib").setLevel(logging.WARNING)  # some user-dir lets 
 def figure_of(
     rows: int, columns: int, size: tuple[float, float], **options: Any
 ) -> tuple[Any, Any]:
-    """A figure, drawn without a screen, and its axes.
+    """Return a figure, drawn without a screen, and its axes.
 
     Args:
         size: width and height, in inches

@@ -30,12 +30,12 @@ RECORD_FILE, PAGE, PICTURE = "record.json", "page.md", "picture.png"
 
 
 def read_record(folder: Path) -> Record:
-    """The figures of a record; empty if there is none."""
+    """Return the figures of a record; empty if there is none."""
     return read_json(folder / RECORD_FILE)
 
 
 def record_of(experiment: "Experiment", folder: Path) -> Record:
-    """The figures of a record of an experiment.
+    """Return the figures of a record of an experiment.
 
     Raises:
         UserError: the folder has none, or that of another experiment.
@@ -51,7 +51,7 @@ def record_of(experiment: "Experiment", folder: Path) -> Record:
 
 
 def collect_record(experiment: "Experiment", earlier: Path | None = None) -> Record:
-    """The figures of what is trained here, and of the runs of an earlier record.
+    """Return the figures of what is trained here, and of the runs of an earlier record.
 
     Args:
         earlier: the folder of a record of this experiment
@@ -138,7 +138,7 @@ def write_page(experiment: "Experiment", folder: Path) -> None:
 
 
 def page(experiment: "Experiment", folder: Path) -> str:
-    """The page of a record."""
+    """Return the page of a record."""
     record = read_record(folder)
     facts = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
@@ -162,7 +162,7 @@ def page(experiment: "Experiment", folder: Path) -> str:
 
 
 def origin_sentences(record: Record) -> list[str]:
-    """A sentence for each machine and commit that runs were trained on, where known."""
+    """Return a sentence for each machine and commit that runs were trained on, where known."""
     origins: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"].values():
         for run in row["runs"]:

@@ -28,7 +28,7 @@ N_GRAMS = 4
 
 
 def counts_of(translated: AlignedLines, tokenised: bool) -> Any:
-    """What BLEU counts in each sentence [sentences, 10].
+    """Return what BLEU counts in each sentence [sentences, 10].
 
     Lengths of hypothesis and reference, n-grams that match, n-grams of the hypothesis.
     """

@@ -76,11 +76,11 @@ class SystemsExperiment(FairseqExperiment):
         add_widths_over_both(record, folder)
 
     def tables(self, record: Record) -> list[Table]:
-        """The rows, and each seed."""
+        """Return the rows, and each seed."""
         return [systems_table(record), *seed_tables(record)]
 
     def page_table(self, record: Record) -> Table:
-        """Some of the rows, each minus the first."""
+        """Return some of the rows, each minus the first."""
         return short_table(record, self.page_rows(record))
 
     def draw(self, record: Record, folder: Path) -> None:
@@ -145,7 +145,7 @@ def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def mean_of(row: dict[str, Any], key: str) -> float:
-    """A figure's mean over a row's runs."""
+    """Return a figure's mean over a row's runs."""
     return statistics.mean(run[key] for run in row["runs"])
 
 
@@ -179,7 +179,8 @@ def accuracy_on_the_demo(run: Path) -> dict[str, float]:
 
 
 def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[str, float]]:
-    """Each run's 95 % intervals, and p of its difference from the first row's of the same seed.
+    """Return each run's 95 % intervals, and p of its difference from the first row's of the same
+    seed.
 
     Translations are those of the ``earlier`` record where a run is not here. Nothing is compared
     if no run is here, as the references are those of a run.
@@ -212,7 +213,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
 
 
 def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) -> ScoreInput | None:
-    """A run's translations, of its folder or of a record; None if neither has them.
+    """Return a run's translations, of its folder or of a record; None if neither has them.
 
     Args:
         earlier: the folder of the record
@@ -226,7 +227,7 @@ def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) ->
 
 
 def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreInput | None:
-    """A run's translations in a record, to be compared on the references of ``template``."""
+    """Return a run's translations in a record, to be compared on the references of ``template``."""
     hypotheses, references = template.main.files
     name = f"{run_name}.{hypotheses.name}"
     if name not in record_files(record):
@@ -239,28 +240,28 @@ def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreIn
 
 
 def seed_of(run: dict[str, Any]) -> int:
-    """A run's seed."""
+    """Return a run's seed."""
     return int(run["run"].rpartition("_seed")[2])
 
 
 def by_seed(row: dict[str, Any], key: str) -> dict[int, float]:
-    """A figure of each run of a row, by its seed."""
+    """Return a figure of each run of a row, by its seed."""
     return {seed_of(run): run[key] for run in row["runs"]}
 
 
 def bits_of(row: dict[str, Any]) -> dict[int, float]:
-    """The lowest validation loss of each run, by its seed."""
+    """Return the lowest validation loss of each run, by its seed."""
     return {seed: log2(perplexity) for seed, perplexity in by_seed(row, "perplexity").items()}
 
 
 def values_of(record: Record, key: str) -> Values:
-    """A figure by row and seed; ``bits`` is the lowest validation loss."""
+    """Return a figure by row and seed; ``bits`` is the lowest validation loss."""
     rows = record["rows"].items()
     return {name: bits_of(row) if key == "bits" else by_seed(row, key) for name, row in rows}
 
 
 def minus_first(record: Record, key: str, reference: str = "") -> dict[str, Difference]:
-    """Each row's figure minus the reference's, by the rule of intervals.py.
+    """Return each row's figure minus the reference's, by the rule of intervals.py.
 
     Args:
         key: see :func:`values_of`
@@ -271,7 +272,7 @@ def minus_first(record: Record, key: str, reference: str = "") -> dict[str, Diff
 
 
 def rule_of(record: Record, reference: str = "") -> str:
-    """What a table of the record says of its intervals, and of its rates if they differ."""
+    """Return what a table of the record says of its intervals, and of its rates if they differ."""
     text = rule(values_of(record, "bits"), reference or next(iter(record["rows"])))
     if len({rate_text(row) for row in record["rows"].values()}) > 1:
         text += " Rates differ: what two rows differ by may be due to them."
@@ -279,7 +280,7 @@ def rule_of(record: Record, reference: str = "") -> str:
 
 
 def difference_text(difference: Difference | None, form: str = "+.2f") -> str:
-    """A difference with its interval and p; a dash for the reference."""
+    """Return a difference with its interval and p; a dash for the reference."""
     return difference.text(form) if difference else "–"
 
 
@@ -289,7 +290,7 @@ def over_both(row: dict[str, Any]) -> str:
 
 
 def systems_table(record: Record) -> Table:
-    """A line for each row: means over the seeds, and differences from the first row."""
+    """Return a line for each row: means over the seeds, and differences from the first row."""
     rows = record["rows"]
     first = next(iter(rows))
     runs = [run for row in rows.values() for run in row["runs"]]
@@ -323,7 +324,7 @@ def systems_table(record: Record) -> Table:
 
 
 def both_note(record: Record) -> str:
-    """What a table says of test sentences."""
+    """Return what a table says of test sentences."""
     if any(OVER_BOTH in row for row in record["rows"].values()):
         return (
             "Over seeds and sentences: the 95 % interval of BLEU by a bootstrap over both; p is of "
@@ -336,7 +337,7 @@ def both_note(record: Record) -> str:
 
 
 def seed_tables(record: Record) -> list[Table]:
-    """Each seed's figures, and the losses that chose the learning rates."""
+    """Return each seed's figures, and the losses that chose the learning rates."""
     columns = ["seed", "BLEU, 95 % interval", "p", "chrF, 95 % interval", "p", "validation, bits"]
     lines = []
     for row in record["rows"].values():
@@ -362,7 +363,9 @@ def seed_tables(record: Record) -> list[Table]:
 
 
 def short_table(record: Record, names: Sequence[str]) -> Table:
-    """A line for each of some rows, with parameters and sentences where these are counted."""
+    """Return a line for each of some rows, with parameters and sentences where these are
+    counted.
+    """
     rows = record["rows"]
     first = next(iter(rows))
     with_sentences = any(OVER_BOTH in row for row in rows.values())

@@ -25,7 +25,9 @@ def join_tables(tables: Sequence[Table]) -> str:
 
 
 def put(page: str, label: str, text: str) -> str:
-    """A page with a text between the two marks ``<!-- results:LABEL -->`` and ``<!-- /… -->``."""
+    """Return a page with a text between the two marks ``<!-- results:LABEL -->`` and ``<!-- /…
+    -->``.
+    """
     begin = f"<!-- results:{label} -->\n"
     end = f"\n<!-- /results:{label} -->"
     before, _, rest = page.partition(begin)

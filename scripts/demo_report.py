@@ -89,12 +89,12 @@ def report(name: str, stages: dict[str, float]) -> None:
 
 
 def is_of_a_report(path: Path) -> bool:
-    """Whether a file beside the translations was left by an earlier report."""
+    """Return whether a file beside the translations was left by an earlier report."""
     return is_report(path.with_name(FILES[0]), "exact_match", "nearest_training_sentence_bleu")
 
 
 def scores_and_data(folder: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
-    """The scores of a run, the folder of its data, and the data's recipe.
+    """Return the scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
         UserError: it is not scored yet, or its text is not the demo's.
@@ -134,7 +134,7 @@ def nearest(source_lines: list[str], training_lines: list[str]) -> list[int]:
 
 
 def word_mask(line: str, bits: dict[str, int]) -> int:
-    """The set of a sentence's known words, as a bit mask."""
+    """Return the set of a sentence's known words, as a bit mask."""
     result = 0
     for word in line.split():
         result |= bits.get(word, 0)
@@ -183,7 +183,7 @@ def draw_attention(path: Path, checkpoint: str, source: str, translation: str) -
 
 
 def summary(report: dict[str, Any]) -> list[str]:
-    """The figures."""
+    """Return the figures."""
     training, copied = report["training"], report["nearest_training_sentence_bleu"]
     return [
         f"BLEU                       {report['bleu']['score']:.2f}   {report['bleu']['signature']}",
@@ -198,7 +198,9 @@ def summary(report: dict[str, Any]) -> list[str]:
 
 
 def stage_lines(seconds: dict[str, float]) -> list[str]:
-    """A line with what each stage took, starting the programs included; none if it is not known."""
+    """Return a line with what each stage took, starting the programs included; none if it is not
+    known.
+    """
     listed = ", ".join(f"{stage} {value:.0f} s" for stage, value in seconds.items())
     return [f"stages: {listed}; in all {sum(seconds.values()):.0f} s"] if listed else []
 
@@ -220,7 +222,7 @@ def examples(
 
 
 def locations(folder: Path, data: Path, picture: Path) -> list[str]:
-    """Where everything is."""
+    """Return where everything is."""
     return [
         f"text, tokens, BPE, binary   {data}",
         f"checkpoints, logs           {folder}",

@@ -37,13 +37,13 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 @lru_cache(maxsize=None)
 def definitions(path: Path) -> list[Definition]:
-    """The classes and functions of a file, including those inside classes."""
+    """Return the classes and functions of a file, including those inside classes."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 
 
 def find_code(name: str) -> str:
-    """A link to a file of the project, or to the only class or function of that name.
+    """Return a link to a file of the project, or to the only class or function of that name.
 
     Raises:
         SystemExit: there is none, or more than one.
@@ -59,7 +59,7 @@ def find_code(name: str) -> str:
 
 
 def files_that_define(name: str) -> list[Path]:
-    """The files with a class or function of that name, each as often as it defines one."""
+    """Return the files with a class or function of that name, each as often as it defines one."""
     files = []
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -98,7 +98,7 @@ def marks_of_file(path: Path) -> Iterator[str]:
 
 
 def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple[str, list[str]]:
-    """The page as Markdown, and what is wrong with it."""
+    """Return the page as Markdown, and what is wrong with it."""
     lines = [HEAD]
     problems = [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items]
     for key, item in items.items():

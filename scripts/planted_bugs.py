@@ -62,7 +62,7 @@ class Mutant(NamedTuple):
 
 
 def read(name: str) -> Mutant:
-    """The bug of this name."""
+    """Return the bug of this name."""
     text = patch_of(name).read_text(encoding="utf-8")
     breaks, tests, file = (
         re.search(pattern, text, re.MULTILINE)[1]  # type: ignore[index]
@@ -72,17 +72,17 @@ def read(name: str) -> Mutant:
 
 
 def patch_of(name: str) -> Path:
-    """Where a bug is stored."""
+    """Return where a bug is stored."""
     return PATCHES / f"{name}.patch"
 
 
 def names() -> list[str]:
-    """All bugs."""
+    """Return all bugs."""
     return sorted(path.stem for path in PATCHES.glob("*.patch"))
 
 
 def missing_tests(mutant: Mutant) -> list[str]:
-    """Those of its tests that no longer exist."""
+    """Return those of its tests that no longer exist."""
     missing = []
     for test in mutant.tests:
         file, _, name = test.partition("::")
@@ -116,7 +116,7 @@ def plant(name: str, folder: Path) -> bool:
 
 
 def try_out(mutant: Mutant) -> str:
-    """The verdict on a bug: caught, survived, does not apply, or what else went wrong."""
+    """Return the verdict on a bug: caught, survived, does not apply, or what else went wrong."""
     missing = missing_tests(mutant)
     if missing:
         return f"no such test: {' '.join(missing)}"

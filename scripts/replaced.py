@@ -15,7 +15,7 @@ BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    """The table as Markdown: what repairs fairseq first, then what protects a training."""
+    """Return the table as Markdown: what repairs fairseq first, then what protects a training."""
     from transformer_plugin.compat.replacing import PROTECTS, REPLACED
     from vaswani.common.markdown import markdown_table
 
@@ -26,7 +26,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The text of the page with the table as it is now."""
+    """Return the text of the page with the table as it is now."""
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

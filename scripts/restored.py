@@ -20,7 +20,8 @@ from vaswani_transformer.io import moses
 
 
 def round_trips(lang: str, path: Path, first: int) -> list[tuple[int, float, float]]:
-    """A text's round trip: by version, the number of lines, the share that comes back, the BLEU.
+    """Return a text's round trip: by version, the number of lines, the share that comes back, the
+    BLEU.
 
     Args:
         lang: the language's code

@@ -48,7 +48,7 @@ PAGES = {
 
 
 def record(name: str) -> dict[str, Any]:
-    """A record by its name in docs/results.yaml, or a log of one."""
+    """Return a record by its name in docs/results.yaml, or a log of one."""
     path = ROOT / FIGURES["records"][name]
     text = path.read_bytes() if path.is_file() else record_file(path.parent, path.name)
     content: dict[str, Any] = json.loads(text)
@@ -56,13 +56,13 @@ def record(name: str) -> dict[str, Any]:
 
 
 def link(name: str) -> str:
-    """A link to the page of the record that has this log."""
+    """Return a link to the page of the record that has this log."""
     folder = Path(FIGURES["records"][name]).parent
     return f"[record](../{folder}.md)"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in Markdown; None is a dash."""
+    """Return a table in Markdown; None is a dash."""
     cells = [["–" if cell is None else str(cell) for cell in row] for row in rows]
     return "\n".join(Table(columns, cells).lines())
 
@@ -83,7 +83,7 @@ def table_2() -> str:
 
 
 def table_3() -> str:
-    """Every row, in two columns."""
+    """Return every row, in two columns."""
     paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
     cells = [[name, row["ppl"], row["bleu"]] for name, row in paper.items()]
     half = len(cells) // 2
@@ -102,7 +102,7 @@ def table_4() -> str:
 
 
 def small() -> str:
-    """What was trained to its end on small text."""
+    """Return what was trained to its end on small text."""
     multi30k = record("Multi30k")
     rows = [
         [
@@ -126,18 +126,18 @@ def systems() -> str:
 
 
 def of_record(name: str) -> str:
-    """What the experiment of a record, named as in docs/results.yaml, shows of it."""
+    """Return what the experiment of a record, named as in docs/results.yaml, shows of it."""
     folder = (ROOT / FIGURES["records"][name]).parent
     return lines_of(experiment_of(folder).page_table(read_record(folder)))
 
 
 def experiment_of(folder: Path) -> harness.Experiment:
-    """The experiment whose record is in a folder."""
+    """Return the experiment whose record is in a folder."""
     return harness.find(folder.parents[1].relative_to(harness.HERE).as_posix())
 
 
 def of_newest_record(experiment: str) -> str:
-    """What an experiment shows of its newest record, if there is one."""
+    """Return what an experiment shows of its newest record, if there is one."""
     folders = sorted((harness.HERE / experiment / "records").glob("*"))
     if not folders:
         return "No record yet."
@@ -149,7 +149,7 @@ def of_newest_record(experiment: str) -> str:
 
 
 def with_time(name: str, *records: str) -> str:
-    """What is shown of a record, and what its passes cost there and in other records."""
+    """Return what is shown of a record, and what its passes cost there and in other records."""
     return f"{of_record(name)}\n\n{pass_times([record(other) for other in records])}"
 
 
@@ -177,7 +177,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def fill_in(page: str) -> str:
-    """A page with the tables that its marks name."""
+    """Return a page with the tables that its marks name."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name in PAGES[page]:
         text = put(text, name, TEXTS[name]())

@@ -81,7 +81,7 @@ class Side:
             subprocess.run(line, cwd=self.work, env=environment, stdout=log, stderr=log, check=True)
 
     def files(self) -> dict[str, Path]:
-        """The files to compare, by their path in the folder."""
+        """Return the files to compare, by their path in the folder."""
         paths = sorted(path for path in self.work.rglob("*") if path.is_file())
         return {
             str(path.relative_to(self.work)): path
@@ -162,7 +162,7 @@ class Comparison:
         return f" ({line.read_text(errors='replace').splitlines()[0]})"
 
     def text(self, path: Path, side: Side) -> str:
-        """A file as text, without what differs between two runs of one program."""
+        """Return a file as text, without what differs between two runs of one program."""
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         if path.suffix == ".json":
             text = json.dumps(self.plain(json.loads(text), side), indent=1)
@@ -172,7 +172,9 @@ class Comparison:
         return self.words(text, side)
 
     def plain(self, value: Any, side: Side) -> Any:
-        """A value of JSON or of a checkpoint, without times, paths and hashes that follow them."""
+        """Return a value of JSON or of a checkpoint, without times, paths and hashes that follow
+        them.
+        """
         if isinstance(value, dict):
             if "checkpoint" in value and "key" in value:  # a hash of the file, too, times included
                 value = {**value, "key": "KEY"}
@@ -197,12 +199,12 @@ class Comparison:
 
 
 def is_time(key: object) -> bool:
-    """Whether a key of JSON names a time, a speed or the like."""
+    """Return whether a key of JSON names a time, a speed or the like."""
     return isinstance(key, str) and re.sub("^(train_|valid_|cum_)*", "", key) in TIMES
 
 
 def state(path: Path) -> dict[str, Any]:
-    """A checkpoint without the times in it; its parts as dictionaries and lists."""
+    """Return a checkpoint without the times in it; its parts as dictionaries and lists."""
     content = torch.load(path, map_location="cpu", weights_only=False)
     extra = content.get("extra_state") or {}
     extra = {key: value for key, value in extra.items() if key != TIMED}
@@ -229,7 +231,7 @@ def meters(metrics: dict[str, list[tuple[int, str, str, dict[str, Any]]]]) -> di
 
 
 def as_table(value: Any) -> Any:
-    """A value in which every Namespace and configuration is a dictionary."""
+    """Return a value in which every Namespace and configuration is a dictionary."""
     if isinstance(value, DictConfig):
         return as_table(OmegaConf.to_container(value))
     if isinstance(value, Namespace):

@@ -46,7 +46,7 @@ VERBS = (
 
 
 def commands() -> list[list[str]]:
-    """What is compared, in this order."""
+    """Return what is compared, in this order."""
     work = [*experiments(), *trainings(), *runs(), *models(), *results()]
     return [*work, *refusals(), ["--help"], *([verb, "--help"] for verb in VERBS)]
 
@@ -83,7 +83,7 @@ def trainings() -> list[list[str]]:
 
 
 def processes_of_a_training() -> list[list[str]]:
-    """The commands that train one model together, in two processes, each with its rank."""
+    """Return the commands that train one model together, in two processes, each with its rank."""
     place = f"distributed_training.distributed_init_method=file://{Path('rendezvous').absolute()}"
     size = "distributed_training.distributed_world_size=2"
     command = ["train", "demo_en_de", "run=two", *SMALL, place, size]
@@ -206,7 +206,7 @@ def refusals() -> list[list[str]]:
 
 
 def first_of(root: Path, names: tuple[str, ...]) -> Path:
-    """The first of these folders that a source tree has."""
+    """Return the first of these folders that a source tree has."""
     return next(root / name for name in names if (root / name).is_dir())
 
 
@@ -269,7 +269,7 @@ def finish(command: list[str], record: Path, child: int) -> None:
 
 
 def run(command: list[str]) -> int:
-    """The exit code of a command."""
+    """Return the exit code of a command."""
     from vaswani.cli import main
 
     try:

@@ -51,7 +51,7 @@ def run(*arguments: str) -> None:
 
 
 def translations(model: Path, lines: list[str]) -> list[str]:
-    """A model's translations."""
+    """Return a model's translations."""
     return [one.text for one in Translator.from_pretrained(model).translate(lines)]
 
 

@@ -51,7 +51,7 @@ TEXT = "0c894f9aba40117a5715a24e3904ae58dd9e67e560b00820d3836a4859ccdcd2"
 
 
 def read(folder: Path) -> list[Pair]:
-    """The pairs of ``deu.txt`` or of ``train.en`` and ``train.de``, in their order."""
+    """Return the pairs of ``deu.txt`` or of ``train.en`` and ``train.de``, in their order."""
     if (folder / "deu.txt").exists():
         rows = (folder / "deu.txt").read_text(encoding="utf-8").splitlines()
         return [(english, german) for english, german in (row.split("\t")[:2] for row in rows)]
@@ -79,7 +79,7 @@ def first_names(pairs: list[Pair]) -> set[str]:
 
 
 def mask(sentence: str, names: set[str]) -> str:
-    """The sentence without case, punctuation, numbers and first names.
+    """Return the sentence without case, punctuation, numbers and first names.
 
     >>> mask("Tom has 3 dogs.", {"Tom"}) == mask("Mary has 12 dogs!", {"Mary"})
     True
@@ -117,7 +117,7 @@ def clusters(pairs: list[Pair]) -> list[list[int]]:
 
 
 def split(pairs: list[Pair], generator: random.Random) -> dict[str, list[Pair]]:
-    """The four parts; a pair is in one of them."""
+    """Return the four parts; a pair is in one of them."""
     groups = clusters(pairs)
     generator.shuffle(groups)
     parts: dict[str, list[Pair]] = {"valid": [], "test_clusters": []}
@@ -154,33 +154,33 @@ def as_typed(pairs: list[Pair], generator: random.Random) -> list[Pair]:
 
 
 def invented_word(generator: random.Random) -> str:
-    """A word of two or three syllables, in lower case."""
+    """Return a word of two or three syllables, in lower case."""
     return "".join(generator.choices(SYLLABLES.split(), k=generator.choice((2, 3))))
 
 
 def name(generator: random.Random) -> str:
-    """A first name, a name that nobody has, or one of each."""
+    """Return a first name, a name that nobody has, or one of each."""
     first, invented = generator.choice(FIRST_NAMES.split()), invented_word(generator).title()
     return generator.choice((first, invented, f"{first} {invented}"))
 
 
 def number(generator: random.Random) -> str:
-    """A number of one to five digits; the more digits, the rarer."""
+    """Return a number of one to five digits; the more digits, the rarer."""
     return str(int(10 ** generator.triangular(0, 5, 1)))
 
 
 def year(generator: random.Random) -> str:
-    """A year from 1700 on."""
+    """Return a year from 1700 on."""
     return str(generator.randint(1700, 2039))
 
 
 def time(generator: random.Random) -> str:
-    """A time of day, as 7:45."""
+    """Return a time of day, as 7:45."""
     return f"{generator.randint(0, 23)}:{generator.randrange(0, 60, 5):02}"
 
 
 def address(generator: random.Random) -> str:
-    """An e-mail address."""
+    """Return an e-mail address."""
     first = generator.choice(FIRST_NAMES.split()).lower()
     user = generator.choice(
         (first, f"{first}.{invented_word(generator)}", invented_word(generator))

@@ -80,7 +80,7 @@ def scale(subject: Subject) -> Finding:
     needs=("attention",),
 )
 def mask_hides(subject: Subject) -> Finding:
-    """A hidden key has weight zero, and the weights of the other keys sum to one."""
+    """Check that a hidden key has weight zero and the weights of the others sum to one."""
     mask = torch.ones(5, 7, dtype=torch.bool).tril(1).expand(2, 1, 5, 7)
     attention = Attention(subject)
     weights = attention.weights(mask)

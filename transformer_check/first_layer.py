@@ -57,7 +57,7 @@ AFTER, NONE, ELSE = "after the last norm", "nowhere", "otherwise"
 
 
 def places_of_biases(layer: Layer) -> Counter[Place]:
-    """How many biases are added beside how many times the norm of the layer's input.
+    """Return how many biases are added beside how many times the norm of the layer's input.
 
     The layer gives norm(s · norm(x) + bias): s is 3 before its first norm, since x has that
     deviation, and 1 between norms. A residual connection that adds x twice doubles s.
@@ -84,7 +84,9 @@ USUAL_BIASES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 1, 0), (0, 0, 1)
 
 
 def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
-    """Where biases are, of models with and without those of attention, norms and networks."""
+    """Return where biases are, of models with and without those of attention, norms and
+    networks.
+    """
     usual: list[dict[Place, int]] = []
     for attention, norms, networks in USUAL_BIASES:
         if is_pre_norm(layer):

@@ -60,7 +60,7 @@ class Layer:
         self.attention = [p for p in own if id(p) not in named]
 
     def arguments(self, x: Tensor) -> tuple[Tensor, ...]:
-        """What the function gets after the model."""
+        """Return what the function gets after the model."""
         return (x, self.memory) if self.is_decoder else (x,)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class Layer:
             return self(x)
 
     def biases(self) -> list[nn.Parameter]:
-        """Those of d_model numbers."""
+        """Return those of d_model numbers."""
         width = self.subject.config.d_model
         return [p for p in (*self.attention, *self.ffn) if p.shape == (width,)]
 
@@ -114,7 +114,7 @@ class Layer:
 
 @lru_cache(maxsize=2)
 def layer_of(subject: Subject, function: str) -> Layer:
-    """The layer of the subject's model; one for all checks."""
+    """Return the layer of the subject's model; one for all checks."""
     return Layer(subject, function)
 
 
@@ -143,12 +143,12 @@ def norm(x: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def is_post_norm(layer: Layer) -> bool:
-    """Whether a layer whose sub-layers give zero is a norm of its input."""
+    """Return whether a layer whose sub-layers give zero is a norm of its input."""
     return difference(norm(layer.x), norm(layer.bare(layer.x))) < 1e-2 and not is_pre_norm(layer)
 
 
 def is_pre_norm(layer: Layer) -> bool:
-    """Whether a layer whose sub-layers give zero changes nothing."""
+    """Return whether a layer whose sub-layers give zero changes nothing."""
     return difference(layer.x, layer.bare(layer.x)) < SAME
 
 
@@ -170,7 +170,9 @@ class Fit(NamedTuple):
 
 
 def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tensor]]:
-    """What the network is added to and what it reads, of x and its norm: the right place first."""
+    """Return what the network is added to and what it reads, of x and its norm: the right place
+    first.
+    """
     if not is_post:
         return {RIGHT: (x, h), "reads an input that is not normalised": (x, x)}
     return {
@@ -220,7 +222,9 @@ def fits(layer: Layer) -> Iterable[Fit]:
 
 @lru_cache(maxsize=2)
 def best_fit(layer: Layer) -> Fit:
-    """The best of all; with no such matrices, or no norm before or after a sum, none fits."""
+    """Return the best of all; with no such matrices, or no norm before or after a sum, none
+    fits.
+    """
     best = Fit(math.inf, "", RIGHT, 1.0)
     for fit in fits(layer):
         best = min(best, fit)

@@ -78,19 +78,19 @@ def scores_of(events: list[Event], length: int) -> Tensor:
 
 
 def least(softmaxes: list[Tensor], queries: int, keys: int) -> Tensor | None:
-    """The least weight of a shape's softmaxes: [queries, keys]."""
+    """Return the least weight of a shape's softmaxes: [queries, keys]."""
     weights = [w.reshape(-1, queries, keys) for w in softmaxes if w.shape[-2:] == (queries, keys)]
     return torch.cat(weights).amin(0) if weights else None
 
 
 @lru_cache(maxsize=1)
 def masks_of(subject: Subject) -> Masks:
-    """The subject's; one for all checks."""
+    """Return the subject's; one for all checks."""
     return Masks(subject)
 
 
 def hidden_words(subject: Subject) -> Tensor:
-    """Which target words are hidden though they are no later ones: bool [T, T]."""
+    """Return which target words are hidden though they are no later ones: bool [T, T]."""
     weights = masks_of(subject).decoder
     if weights is None:
         return torch.zeros(1, 1, dtype=torch.bool)

@@ -75,7 +75,7 @@ def frozen_matrices(subject: Subject) -> list[str]:
 
 
 def last_rows(subject: Subject) -> Tensor | None:
-    """What the output matrix is multiplied by [T, D]: the gradient of its row for one word.
+    """Return what the output matrix is multiplied by [T, D]: the gradient of its row for one word.
 
     The word is neither in the source nor in the target: so no other use of the row has a part. It
     is the gradient of a difference of two words' logits, which the sum of a softmax has no part in.
@@ -192,7 +192,7 @@ class Gains:
                 gain.div_(2)
 
     def is_of_encoder(self, gain: nn.Parameter) -> bool:
-        """Whether it changes nothing where cross-attention lets nothing pass."""
+        """Return whether it changes nothing where cross-attention lets nothing pass."""
         blocked = self.wiring.cross_attentions_but()
         with set_to_zero(self.biases):
             without_source = self.wiring.run(self.wiring.replay(blocked))[1]
@@ -220,7 +220,7 @@ def round_slope(slope: float | None) -> float | None:
 
 @lru_cache(maxsize=1)
 def gains_of(wiring: Wiring) -> Gains:
-    """The model's; one for all checks."""
+    """Return the model's; one for all checks."""
     return Gains(wiring)
 
 

@@ -59,7 +59,7 @@ class Scale(NamedTuple):
 
 
 def single_number(value: Any) -> float | None:
-    """A number, or the only one in a tensor."""
+    """Return a number, or the only one in a tensor."""
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, Tensor) and value.numel() == 1:

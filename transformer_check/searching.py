@@ -78,7 +78,9 @@ def closest_search(model: TinyModel, decoder: Decoder) -> Verdict:
     needs=("translate",),
 )
 def length_penalty(subject: Subject) -> Finding:
-    """The paper's penalty chooses the long translation of one source, the short of another."""
+    """Return the paper's penalty chooses the long translation of one source, the short of
+    another.
+    """
     model = train_tiny_model(subject)
     if model.failed:
         return not_run(model.failed)

@@ -190,7 +190,7 @@ class Subject:
         return list(accept)
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """What a function of the file returns."""
+        """Return what a function of the file returns."""
         has_gradients = torch.is_grad_enabled()
         try:
             call = getattr(self.adapter, function, None) or self.derived[function]
@@ -209,7 +209,7 @@ class Subject:
         return result
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
-        """The tensor that a function returns, or the first of several."""
+        """Return the tensor that a function returns, or the first of several."""
         result = self.call(function, *arguments)
         if isinstance(result, tuple):
             result = result[0]
@@ -236,7 +236,7 @@ class Subject:
         return floats
 
     def build(self, **changes: Any) -> nn.Module:
-        """A new model in evaluation mode, always with the same random numbers."""
+        """Return a new model in evaluation mode, always with the same random numbers."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             model = self.call("build", replace(self.config, **changes))
@@ -324,7 +324,7 @@ def restore_modes(who: str, has_gradients: bool = True) -> None:
 
 
 def describe(value: Any) -> str:
-    """An argument or a result in a message: its shape, or what it is."""
+    """Return an argument or a result in a message: its shape, or what it is."""
     if isinstance(value, Tensor):
         kind = "" if value.is_floating_point() else f" of {str(value.dtype)[6:]}"
         return f"a tensor{kind} {list(value.shape)}"
@@ -334,7 +334,7 @@ def describe(value: Any) -> str:
 
 
 def difference(a: Tensor, b: Tensor) -> float:
-    """The greatest difference, in standard deviations of ``a``."""
+    """Return the greatest difference, in standard deviations of ``a``."""
     a, b = a.detach(), b.detach()
     return float((a - b).abs().max() / a.std().clamp(min=1e-12))
 
@@ -355,7 +355,7 @@ def set_to_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
 
 
 def load(path: Path) -> Any:
-    """The module in a file, which may import others from its folder."""
+    """Return the module in a file, which may import others from its folder."""
     if not path.is_file():
         raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
     place = path.resolve()  # the file may change the folder

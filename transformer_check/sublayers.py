@@ -29,12 +29,13 @@ def growth(before: list[Event], after: list[Event], shape: tuple[int, int]) -> s
 
 
 def has_values_to_look_at(layer: Layer) -> bool:
-    """Whether sums are as they should be, so that they show how large values are."""
+    """Return whether sums are as they should be, so that they show how large values are."""
     return is_post_norm(layer) and not sums(layer).failed
 
 
 def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> bool:
-    """Whether the layer, without biases and networks, gives the same for so many times its inputs.
+    """Return whether the layer, without biases and networks, gives the same for so many times its
+    inputs.
 
     Args:
         layer: the layer
@@ -127,7 +128,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
     explains=("permutation", "attention-inputs", "causal-mask", "source-padding"),
 )
 def head_concatenation(layer: Layer) -> Finding:
-    """Where all tokens are equal, all outputs have to be equal."""
+    """Check that all outputs are equal where all tokens are equal."""
     x = layer.x[:, :1].expand_as(layer.x).contiguous()
     memory = layer.memory[:, :1].expand_as(layer.memory).contiguous()
     with layer.reading(memory), torch.no_grad():

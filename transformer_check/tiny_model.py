@@ -121,7 +121,9 @@ class TinyModel:
         return of_words.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
 
     def translate(self) -> list[list[int]]:
-        """What the file's function gives: without ``start``, up to ``end``, without padding."""
+        """Return what the file's function gives: without ``start``, up to ``end``, without
+        padding.
+        """
         c = self.config
         translations = self.subject.call("translate", self.model, self.source)
         rows = translations.tolist() if isinstance(translations, Tensor) else translations

@@ -73,7 +73,9 @@ class Wiring:
             self.problem = "two runs of the model have different softmaxes"
 
     def run(self, replay: list[Tensor] | None = None) -> tuple[list[Event], Tensor]:
-        """The events of one sentence and its logits; with what the events are to give, if given."""
+        """Return the events of one sentence and its logits; with what the events are to give, if
+        given.
+        """
         with trace_model(self.wide, replay, self.subject.layouts) as trace:
             logits = self.subject.logits(self.source, self.target)
         return trace.events, logits.detach()
@@ -126,11 +128,13 @@ class Wiring:
 
     @lru_cache(maxsize=None)  # noqa: B019 (lives as long as the subject's card is made)
     def baseline(self, blocked: tuple[Part, ...] = ()) -> tuple[list[Event], Tensor]:
-        """A run where all parts give what they gave, and weights of ``blocked`` ones are zero."""
+        """Return a run where all parts give what they gave, and weights of ``blocked`` ones are
+        zero.
+        """
         return self.run(self.replay(blocked))
 
     def replay(self, blocked: tuple[Part, ...] = ()) -> list[Tensor]:
-        """What each event is to give."""
+        """Return what each event is to give."""
         results = [event.result for event in self.events]
         for part in blocked:
             for number in part.events:
@@ -139,7 +143,9 @@ class Wiring:
 
     @lru_cache(maxsize=None)  # noqa: B019
     def reached(self, part: Part, blocked: tuple[Part, ...] = ()) -> frozenset[str]:
-        """The names of parts, and the logits, that change where ``part`` gives something else."""
+        """Return the names of parts, and the logits, that change where ``part`` gives something
+        else.
+        """
         numbers = torch.Generator().manual_seed(part.events[0])
         replay = self.replay(blocked)
         for number in part.events:
@@ -171,7 +177,7 @@ class Wiring:
             self.source, self.target = source, target
 
     def passes_input(self, part: Part) -> bool:
-        """Whether other words change anything behind a part that gives always the same.
+        """Return whether other words change anything behind a part that gives always the same.
 
         They do if the part's input is added to that.
         """
@@ -198,7 +204,7 @@ class Wiring:
 
 
 def has_changed(before: Event, after: Event) -> bool:
-    """Whether an event is computed from other numbers than before."""
+    """Return whether an event is computed from other numbers than before."""
     return difference(shown_scores(before), shown_scores(after)) > ARRIVED
 
 
@@ -211,14 +217,14 @@ def perturb(event: Event, numbers: torch.Generator) -> Tensor:
 
 
 def shown_scores(event: Event) -> Tensor:
-    """What an event is computed from; zero where a mask hides it."""
+    """Return what an event is computed from; zero where a mask hides it."""
     operand = event.operand.float()
     return operand.masked_fill(operand < HIDDEN, 0.0) if event.is_softmax else operand
 
 
 @lru_cache(maxsize=1)
 def wiring_of(subject: Subject) -> Wiring:
-    """The subject's; one for all checks."""
+    """Return the subject's; one for all checks."""
     return Wiring(subject)
 
 

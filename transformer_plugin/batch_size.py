@@ -59,7 +59,9 @@ def rebatch(bounds: dict[str, int], accumulated: int, ratio: float) -> tuple[dic
 def batch_warning(
     wanted: int | None, have: float, bounds: dict[str, int], accumulated: int
 ) -> str | None:
-    """The warning if an update has on average ``have`` target tokens, not ``wanted``; or None."""
+    """Return the warning if an update has on average ``have`` target tokens, not ``wanted``; or
+    None.
+    """
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
         return None
     new, freq = rebatch(bounds, accumulated, wanted / have)

@@ -65,7 +65,9 @@ def _numpy_names() -> dict[str, Any]:
 
 
 def _fairseqs_names() -> dict[str, Any]:
-    """What checkpoints of fairseq's and other people's models hold: options, paths, meters."""
+    """Return what checkpoints of fairseq's and other people's models hold: options, paths,
+    meters.
+    """
     names = _by_name([DictConfig, ListConfig, AnyNode, Metadata, ContainerMetadata])
     names.update({"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode})
     names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
@@ -104,7 +106,9 @@ class RestrictedUnpickler(pickle.Unpickler):
     """``pickle.Unpickler`` that knows the names of checkpoints and refuses all others."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """The object behind a name in the file; raises UnpicklingError unless it is allowed."""
+        """Return the object behind a name in the file; raises UnpicklingError unless it is
+        allowed.
+        """
         renamed = IMPORT_MAPPING.get(module_name, module_name), global_name
         # protocol 2 writes the names of Python 2
         name = ".".join(NAME_MAPPING.get((module_name, global_name), renamed))
@@ -173,7 +177,9 @@ def _check_content(state: Any, name: str) -> None:
 
 
 def _is_history(history: Any) -> bool:
-    """Whether it is a list of what was trained, the last at its end: fairseq looks at that."""
+    """Return whether it is a list of what was trained, the last at its end: fairseq looks at
+    that.
+    """
     if not isinstance(history, list) or not history:
         return False
     for training in history:
@@ -186,7 +192,7 @@ def _is_history(history: Any) -> bool:
 def read_checkpoint(
     stream: IO[bytes], name: str, mapped: bool = False, checksums: bool = True
 ) -> dict[str, Any]:
-    """The checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
+    """Return the checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
 
     Args:
         stream: at the file's start
@@ -242,12 +248,13 @@ def load_checkpoint(
 
 
 def trained_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that fairseq-train left in a folder, in order of their names."""
+    """Return the checkpoints that fairseq-train left in a folder, in order of their names."""
     return [path for path in sorted(folder.glob("*.pt")) if TRAINED.fullmatch(path.name)]
 
 
 def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
-    """A checkpoint of which only what is no tensor will be used: options, updates, dictionaries.
+    """Return a checkpoint of which only what is no tensor will be used: options, updates,
+    dictionaries.
 
     It takes hardly any time or memory, since damage inside the tensors is not looked for.
 
@@ -260,7 +267,9 @@ def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
 
 
 def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
-    """One sentence on parameters that a model shares and a checkpoint does not; "" if none."""
+    """Return one sentence on parameters that a model shares and a checkpoint does not; "" if
+    none.
+    """
     names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(id(parameter), name)
@@ -274,7 +283,7 @@ def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
 
 
 def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
-    """One sentence on why parameters do not fit a model, with one that differs.
+    """Return one sentence on why parameters do not fit a model, with one that differs.
 
     Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees.
     """
@@ -296,14 +305,17 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
 
 
 def registered_name(state: Mapping[str, Any]) -> str | None:
-    """The name under which a checkpoint's model is registered; older ones have a Namespace."""
+    """Return the name under which a checkpoint's model is registered; older ones have a
+    Namespace.
+    """
     cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
     options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
     return options.get("_name") or options.get("arch")
 
 
 def not_finite(model: Mapping[str, Any]) -> str:
-    """The first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is none.
+    """Return the first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is
+    none.
 
     Other tensors in a state may be infinite, as masks are.
     """

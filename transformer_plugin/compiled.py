@@ -26,7 +26,7 @@ class CompiledLayer(nn.Module):
         return self.compiled(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state to copy, without what was compiled."""
+        """Return the state to copy, without what was compiled."""
         return {**self.__dict__, "compiled": None}
 
 

@@ -204,5 +204,5 @@ class VaswaniTranslationConfig(TranslationConfig):
 
 
 def flag(name: str) -> str:
-    """The command-line spelling of a field's name."""
+    """Return the command-line spelling of a field's name."""
     return "--" + name.replace("_", "-")

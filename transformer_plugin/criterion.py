@@ -39,7 +39,8 @@ OF_MODEL = [
 
 
 def counts_target_tokens(task: Any) -> bool:
-    """Whether ``ntokens`` is known to be the number of real target tokens in a task's batches.
+    """Return whether ``ntokens`` is known to be the number of real target tokens in a task's
+    batches.
 
     A data set or task of somebody else, even if it inherits from these, may count something else.
     """
@@ -49,7 +50,7 @@ def counts_target_tokens(task: Any) -> bool:
 
 
 def computes_losses(model: torch.nn.Module) -> bool:
-    """Whether the loss may be computed from the decoder's features, without logits.
+    """Return whether the loss may be computed from the decoder's features, without logits.
 
     A subclass or a user may have replaced methods; ``model`` may be wrapped for several GPUs.
     """
@@ -60,7 +61,7 @@ def computes_losses(model: torch.nn.Module) -> bool:
 
 
 def places(chosen: Tensor, count: int | None = None) -> Tensor:
-    """Where ``chosen`` [M] is true, in order: int64 [N].
+    """Return where ``chosen`` [M] is true, in order: int64 [N].
 
     Args:
         count: N; without it, on a GPU, the host waits until it knows that
@@ -94,7 +95,8 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         self.from_features = False
 
     def uses_features(self, model: torch.nn.Module) -> bool:
-        """Whether the loss is computed from features, as decided when a model's mode last changed.
+        """Return whether the loss is computed from features, as decided when a model's mode last
+        changed.
 
         An epoch begins with the change to training, and its validation with the change back.
         """
@@ -107,7 +109,9 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any]
     ) -> tuple[Tensor, int, LoggingOutput]:
-        """The summed loss of a batch, the number to divide its gradient by, and what to log."""
+        """Return the summed loss of a batch, the number to divide its gradient by, and what
+        to log.
+        """
         # in training the accuracy would cost an argmax over the vocabulary
         count_correct = not model.training
         if self.uses_features(model):
@@ -132,7 +136,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_inside(
         self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The loss of a model that hands its features and output matrix to a function.
+        """Return the loss of a model that hands its features and output matrix to a function.
 
         The function runs inside the model's forward: a wrapper such as DistributedDataParallel
         then sees that the matrix is used, and no [B, T, V] tensor leaves the model.
@@ -157,7 +161,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_of_log_probs(
         self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The formula's loss, for other models, and with ``--attention-impl readable``.
+        """Return the formula's loss, for other models, and with ``--attention-impl readable``.
 
         The model itself gives the log-probabilities, since its output need not be logits.
         fairseq's log-softmax gives float32 whatever the type of the logits.

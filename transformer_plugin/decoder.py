@@ -194,6 +194,6 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
             cache.select_sentences(new_order)
 
     def max_positions(self) -> int:
-        """The longest target in tokens; sinusoids have no limit of their own."""
+        """Return the longest target in tokens; sinusoids have no limit of their own."""
         positions = self.embedding.positions
         return positions.num_embeddings if isinstance(positions, LearnedPositions) else UNLIMITED

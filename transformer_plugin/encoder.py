@@ -28,7 +28,7 @@ UNLIMITED = 10**6
 
 
 def memory_of(encoder_out: EncoderOut) -> Memory:
-    """What the decoder attends to."""
+    """Return what the decoder attends to."""
     padding = encoder_out.get("encoder_padding_mask") or [None]
     return Memory(encoder_out["memory"][0], padding[0])
 
@@ -77,6 +77,6 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         }
 
     def max_positions(self) -> int:
-        """The longest source in tokens; sinusoids have no limit of their own."""
+        """Return the longest source in tokens; sinusoids have no limit of their own."""
         positions = self.embedding.positions
         return positions.num_embeddings if isinstance(positions, LearnedPositions) else UNLIMITED

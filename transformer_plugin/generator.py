@@ -67,7 +67,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             self.warn_once(self._reason)
 
     def reason_for_fairseqs_search(self) -> str | None:
-        """The first reason why our search cannot be used, or None."""
+        """Return the first reason why our search cannot be used, or None."""
         if self.model.models_size > 1:
             return "an ensemble"
         if not isinstance(getattr(self.model.single_model, "decoder", None), VaswaniDecoder):
@@ -91,7 +91,9 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[Result]]:
-        """The results of each sentence of a batch, best first; every public method calls this."""
+        """Return the results of each sentence of a batch, best first; every public method calls
+        this.
+        """
         demands = {
             "a prefix": prefix_tokens,
             "constraints": constraints,

@@ -43,7 +43,7 @@ class LeanUpdates(BaseFairseqModel):
 
 
 def listens(part: nn.Module) -> bool:
-    """Whether a part has a ``set_num_updates`` of its own.
+    """Return whether a part has a ``set_num_updates`` of its own.
 
     ``hasattr`` would search parameters, buffers and modules for it, and raise and catch an error.
     """

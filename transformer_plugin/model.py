@@ -52,7 +52,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: VaswaniTransformerConfig, task: Any) -> "VaswaniTransformerModel":
-        """The model for a task with source and target dictionaries; called before data is read.
+        """Return the model for a task with source and target dictionaries; called before data is
+        read.
 
         Raises:
             ConfigError: options that cannot work, or dictionaries that cannot share a matrix.

@@ -17,7 +17,7 @@ from .config import VaswaniAdamConfig
 
 
 def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
-    """The ε to give to torch at update ``step`` (from 1), so that it acts like fairseq's.
+    """Return the ε to give to torch at update ``step`` (from 1), so that it acts like fairseq's.
 
     fairseq adds ε to √v, as at the end of Kingma and Ba's section 2; torch adds it to the
     corrected √v / √(1 - β₂ᵗ), as in their algorithm 1. The two are the same if torch's ε is
@@ -47,7 +47,7 @@ class EpsilonHatAdam(torch.optim.AdamW):
         self.updates = 0  # t; kept here because torch's own counts may be on the GPU
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One update with the current gradients."""
+        """Update the parameters once with the current gradients."""
         self.updates += 1
         plain = [group["eps"] for group in self.param_groups]
         for group in self.param_groups:
@@ -78,7 +78,7 @@ class VaswaniAdam(FairseqOptimizer):
     """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (5.3) as its defaults."""
 
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
-        """Raises ConfigError for values that cannot work."""
+        """Raise ConfigError for values that cannot work."""
         super().__init__(cfg)
         check_adam_config(cfg)
         self._optimizer = EpsilonHatAdam(params, **self.optimizer_config)
@@ -115,7 +115,8 @@ class VaswaniAdam(FairseqOptimizer):
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """The 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are scaled to it.
+        """Return the 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are scaled
+        to it.
 
         Args:
             max_norm: 0 to leave the gradients alone

@@ -32,7 +32,7 @@ class VaswaniTranslationTask(CheckedTranslationTask):
     valid_bleu: ValidBleu | None = None
 
     def __init__(self, cfg: VaswaniTranslationConfig, *dictionaries: Any) -> None:
-        """Raises ConfigError for an option that cannot work."""
+        """Raise ConfigError for an option that cannot work."""
         check_task_config(cfg)
         super().__init__(cfg, *dictionaries)
 

@@ -93,7 +93,7 @@ class ValidBleu:
             )
 
     def line(self, source: Any, hypothesis: Any, target: Any) -> Line:
-        """The texts of token numbers; padding is left out."""
+        """Return the texts of token numbers; padding is left out."""
         task, joined = self.task, self.task.cfg.eval_bleu_remove_bpe
 
         def text(tokens: Any, words: Any, **unknown: str) -> str:
@@ -129,7 +129,9 @@ class ValidBleu:
 
 
 def restorer_of(cfg: Any, lang: str) -> TextFunction:
-    """What restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's names."""
+    """Return what restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's
+    names.
+    """
     languages = {"source_lang": lang, "target_lang": lang}  # fairseq restores the target's
     options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
 
@@ -148,7 +150,9 @@ def restorer_of(cfg: Any, lang: str) -> TextFunction:
 
 
 def text_rules(cfg: Any) -> int:
-    """The version of the rules that the recipe of the prepared text names; without one, ours."""
+    """Return the version of the rules that the recipe of the prepared text names; without one,
+    ours.
+    """
     path = Path(split_paths(cfg.data)[0]).parent / "recipe.yaml"
     if not path.is_file():
         return moses.VERSION
@@ -159,7 +163,7 @@ def text_rules(cfg: Any) -> int:
 
 
 def written_references(cfg: Any) -> dict[str, str]:
-    """The validation text as written, if ``vaswani prepare`` left it beside the data.
+    """Return the validation text as written, if ``vaswani prepare`` left it beside the data.
 
     By the characters of each line, since tokens lose nothing but spaces: so a line is found
     whatever its number, and none is taken for another.
@@ -172,7 +176,7 @@ def written_references(cfg: Any) -> dict[str, str]:
 
 
 def characters(line: str) -> str:
-    """A line without its spaces."""
+    """Return a line without its spaces."""
     return "".join(line.split())
 
 

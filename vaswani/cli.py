@@ -66,12 +66,12 @@ TRACEBACK = "VASWANI_TRACEBACK"
 
 
 def module_of(verb: str) -> ModuleType:
-    """The module of a verb."""
+    """Return the module of a verb."""
     return importlib.import_module(f"vaswani.commands.{verb.replace('-', '_')}")
 
 
 def top_parser() -> argparse.ArgumentParser:
-    """The parser of everything before a verb's own arguments."""
+    """Return the parser of everything before a verb's own arguments."""
     groups = []
     for title, verbs in GROUPS.items():
         lines = [f"   {verb:<12}{what}" for verb, what in verbs.items()]
@@ -122,7 +122,7 @@ def run_verb(argv: list[str] | None) -> int:
 
 
 def problem_of(error: BaseException) -> str | None:
-    """The sentence for an error that is the user's problem; None for a bug."""
+    """Return the sentence for an error that is the user's problem; None for a bug."""
     if getattr(error, "for_users", False):  # a UserError, or the plugin's PluginError
         return str(error)
     if isinstance(error, ImportError):

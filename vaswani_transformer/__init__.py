@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What there is, imported or not."""
+    """Return what there is, imported or not."""
     return sorted({*globals(), *__all__})

@@ -81,12 +81,12 @@ def check_mask(mask: Mask, is_causal: bool) -> None:
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Each position may look at itself and those before it (3.2.3): bool [length, length]."""
+    """Let each position attend to itself and those before it (3.2.3): bool [length, length]."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def padding_mask(is_padding: Tensor | None) -> Mask:
-    """Every query may look at every key that is not padding: bool [B, S] → bool [B, 1, 1, S]."""
+    """Let every query attend to every key that is not padding: bool [B, S] → [B, 1, 1, S]."""
     return None if is_padding is None else ~is_padding[:, None, None, :]
 
 
@@ -132,7 +132,7 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(self.value_width, embed_dim)  # W^O
 
     def extra_repr(self) -> str:
-        """What torch prints of this module beside its parts."""
+        """Return what torch prints of this module beside its parts."""
         return f"num_heads={self.num_heads}, key_dim={self.key_dim}, value_dim={self.value_dim}"
 
     def split_heads(self, projected: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 
 def option(default: Any, help: str) -> Any:
-    """A field with its default and a help text, which fairseq shows for its flag."""
+    """Return a field with its default and a help text, which fairseq shows for its flag."""
     return field(default=default, metadata={"help": help})
 
 
@@ -93,7 +93,7 @@ def base(
     heads: int | None = None,
     **changes: Any,
 ) -> TransformerConfig:
-    """The base model (Table 3, first row), with changes.
+    """Return the base model (Table 3, first row), with changes.
 
     Args:
         layers: N of the encoder and of the decoder
@@ -117,7 +117,7 @@ def base(
 
 
 def big(**changes: Any) -> TransformerConfig:
-    """The big model (Table 3, last row), with changes as in :func:`base`."""
+    """Return the big model (Table 3, last row), with changes as in :func:`base`."""
     return base(**{"d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3, **changes})
 
 

@@ -77,7 +77,7 @@ class Decoder(nn.Module):
             self.register_load_state_dict_post_hook(share_output_matrix)
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """The target shifted right [B, T], padded on the right → logits [B, T, V]."""
+        """Return the target shifted right [B, T], padded on the right → logits [B, T, V]."""
         return self.output_layer(self.features(tokens, memory)[0])
 
     def features(
@@ -88,7 +88,7 @@ class Decoder(nn.Module):
         need_weights: bool = False,
         need_alignment: bool = False,
     ) -> tuple[Tensor, AttentionWeights]:
-        """What :meth:`output_layer` makes logits of, and attention weights.
+        """Return what :meth:`output_layer` makes logits of, and attention weights.
 
         Args:
             tokens: [B, T]
@@ -121,7 +121,7 @@ class Decoder(nn.Module):
         return self.run_layers(x, memory, mask, context)
 
     def step(self, tokens: Tensor, memory: Memory, cache: DecoderCache) -> Tensor:
-        """One step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
+        """Decode one step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
         position = torch.full((1, 1), cache.length, device=tokens.device)
         length = cache.length + 1
         x = self.embedding.embed(tokens[:, None], positions=position, length=length)  # [R, 1, D]

@@ -22,7 +22,7 @@ HAS_IS_COMPILING = hasattr(torch.compiler, "is_compiling")
 
 
 def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = PAD) -> Tensor:
-    """The table of sinusoidal positions (section 3.5), in float64.
+    """Return the table of sinusoidal positions (section 3.5), in float64.
 
     ``paper``: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(same), interleaved.
     ``t2t``: tensor2tensor's, all sines, then all cosines, with wavelengths from 2π to 10000·2π in
@@ -105,7 +105,7 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def first(self, length: int) -> Tensor:
-        """The first ``length`` positions [length, D], in float64."""
+        """Return the first ``length`` positions [length, D], in float64."""
         return sinusoids(length, self.dim, self.layout, self.padding_idx)
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class SinusoidalPositions(nn.Module):
 
 
 def is_traced() -> bool:
-    """Whether torch is making a graph of what runs (jit.trace, export, compile)."""
+    """Return whether torch is making a graph of what runs (jit.trace, export, compile)."""
     return torch.jit.is_tracing() or (HAS_IS_COMPILING and torch.compiler.is_compiling())
 
 

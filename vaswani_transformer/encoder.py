@@ -27,7 +27,7 @@ class Memory(NamedTuple):
         return padding_mask(self.is_padding)
 
     def select(self, sentences: Tensor) -> "Memory":
-        """The memory of these sentences, int64 [B']."""
+        """Return the memory of these sentences, int64 [B']."""
         return Memory(*(None if t is None else t.index_select(0, sentences) for t in self))
 
 
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
         self.final_norm = nn.Identity() if final_norm is None else final_norm
 
     def forward(self, tokens: Tensor, is_padding: Tensor | None = None) -> Memory:
-        """What the decoder attends to.
+        """Return what the decoder attends to.
 
         Args:
             tokens: [B, S], padded on either side; a row of padding alone gives NaN
@@ -74,5 +74,7 @@ class Encoder(nn.Module):
         return Memory(self.final_norm(x), is_padding), weights
 
     def find_padding(self, tokens: Tensor) -> Tensor | None:
-        """Which tokens are padding, bool [B, S]; a subclass may answer None where none is."""
+        """Return which tokens are padding, bool [B, S]; a subclass may answer None where none
+        is.
+        """
         return tokens.eq(self.embedding.tokens.padding_idx)

@@ -109,7 +109,7 @@ class Transformer(nn.Module):
         initialise(self, str(self.config.init))
 
     def build_encoder(self, tokens: nn.Embedding) -> Encoder:
-        """The encoder (3.1)."""
+        """Return the encoder (3.1)."""
         config = self.config
         positions = self.build_positions(config.encoder_learned_pos, config.max_source_positions)
         embedding = self.build_embedding(tokens, positions)
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         return Encoder(embedding, layers, self.build_end_of_stack(config.encoder_normalize_before))
 
     def build_decoder(self, tokens: nn.Embedding, output: nn.Linear) -> Decoder:
-        """The decoder (3.1)."""
+        """Return the decoder (3.1)."""
         config = self.config
         positions = self.build_positions(config.decoder_learned_pos, config.max_target_positions)
         embedding = self.build_embedding(tokens, positions)
@@ -126,7 +126,9 @@ class Transformer(nn.Module):
         return Decoder(embedding, layers, output, final_norm)
 
     def build_encoder_layer(self) -> EncoderLayer:
-        """One layer of the encoder, each of whose sub-layers is followed by its add and norm."""
+        """Return one layer of the encoder, each of whose sub-layers is followed by its add and
+        norm.
+        """
         norm_first = self.config.encoder_normalize_before
         return EncoderLayer(
             self.build_self_attention(self.config.encoder_attention_heads),
@@ -136,7 +138,9 @@ class Transformer(nn.Module):
         )
 
     def build_decoder_layer(self) -> DecoderLayer:
-        """One layer of the decoder, each of whose sub-layers is followed by its add and norm."""
+        """Return one layer of the decoder, each of whose sub-layers is followed by its add and
+        norm.
+        """
         norm_first = self.config.decoder_normalize_before
         return DecoderLayer(
             self.build_self_attention(self.config.decoder_attention_heads),
@@ -178,7 +182,7 @@ class Transformer(nn.Module):
         )
 
     def build_feed_forward(self, d_ff: int) -> FeedForward:
-        """The feed-forward network (3.3)."""
+        """Return the feed-forward network (3.3)."""
         activation = str(self.config.activation_fn)
         if activation != "relu":
             dropout = self.config.activation_dropout
@@ -186,23 +190,23 @@ class Transformer(nn.Module):
         return FeedForward(self.d_model, d_ff, self.config.activation_dropout)
 
     def build_around(self, norm_first: bool) -> AddAndNorm:
-        """What is around a sub-layer: the paper's add and norm, or with the norm first."""
+        """Return what is around a sub-layer: the paper's add and norm, or with the norm first."""
         if norm_first:
             return NormFirst(self.d_model, self.config.dropout, self.config.layer_norm_eps)
         return self.build_add_and_norm()
 
     def build_add_and_norm(self) -> AddAndNorm:
-        """What is around each sub-layer (3.1, 5.4)."""
+        """Return what is around each sub-layer (3.1, 5.4)."""
         return AddAndNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
 
     def build_end_of_stack(self, norm_first: bool) -> nn.Module:
-        """A norm after the last layer, if the layers' norms come first."""
+        """Return a norm after the last layer, if the layers' norms come first."""
         if norm_first:
             return nn.LayerNorm(self.d_model, self.config.layer_norm_eps)
         return self.build_final_norm()
 
     def build_final_norm(self) -> nn.Module:
-        """What ends each stack: nothing in the paper, whose layers end with a norm."""
+        """Return what ends each stack: nothing in the paper, whose layers end with a norm."""
         return nn.Identity()
 
     @classmethod
@@ -267,7 +271,8 @@ def check_padding(
 
 
 def source_has_own_matrix(config: TransformerConfig) -> bool:
-    """Whether the source's embedding is not the decoder's matrix, as it is in the paper (3.4).
+    """Return whether the source's embedding is not the decoder's matrix, as it is in the paper
+    (3.4).
 
     As in fairseq, sharing all includes sharing the decoder's.
     """
@@ -281,7 +286,8 @@ def embedding_matrices(
     target_vocab_size: int,
     padding_idx: int = PAD,
 ) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
-    """The tables of source and target and the pre-softmax matrix, one parameter in the paper (3.4).
+    """Return the tables of source and target and the pre-softmax matrix, one parameter in the paper
+    (3.4).
 
     ``padding_idx`` stops the gradient of lookups only. With one shared matrix the row of padding
     still moves, because the softmax pushes its logit down. That does no harm: nothing reads it.

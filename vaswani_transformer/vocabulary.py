@@ -69,25 +69,25 @@ class Vocabulary:
         return self.types[number]
 
     def index(self, sym: str) -> int:
-        """The id of a type; for an unknown one, that of ``<unk>``."""
+        """Return the id of a type; for an unknown one, that of ``<unk>``."""
         return self.ids.get(sym, UNK)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """The ids of subwords, with an end of sentence."""
+        """Return the ids of subwords, with an end of sentence."""
         return [*map(self.index, words), EOS]
 
     def bos(self) -> int:
-        """The id of the beginning of a sentence."""
+        """Return the id of the beginning of a sentence."""
         return 0
 
     def eos(self) -> int:
-        """The id of the end of a sentence."""
+        """Return the id of the end of a sentence."""
         return EOS
 
     def unk(self) -> int:
-        """The id of an unknown type."""
+        """Return the id of an unknown type."""
         return UNK
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The subwords of ids, without padding and ends."""
+        """Return the subwords of ids, without padding and ends."""
         return [self.types[number] for number in ids if number not in (PAD, EOS)]

@@ -52,12 +52,12 @@ Result = dict[str, Any]
 
 
 def outcome(result: Result) -> str:
-    """The score, or "no score"."""
+    """Return the score, or "no score"."""
     return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
 
 
 def results_of(folder: Path, names: Sequence[str]) -> list[Result]:
-    """The results of these runs."""
+    """Return the results of these runs."""
     results = read_record(folder).get(RESULTS, {})
     return [results.get(name, {}) for name in names]
 
@@ -66,7 +66,7 @@ def results_of(folder: Path, names: Sequence[str]) -> list[Result]:
 
 
 def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
-    """The loss at the first point from this update on, or a dash."""
+    """Return the loss at the first point from this update on, or a dash."""
     for number, nll in points:
         if number >= update:
             return f"{nll:.2f}"
@@ -74,7 +74,9 @@ def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
 
 
 def losses(result: Result, updates: Sequence[int]) -> list[str]:
-    """The training loss after these updates, and the last validation loss; dashes if not run."""
+    """Return the training loss after these updates, and the last validation loss; dashes if not
+    run.
+    """
     curves = result.get("curves", {"train": [], "valid": []})
     cells = [loss_at(curves["train"], update) for update in updates]
     cells.append(f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–")
@@ -89,7 +91,7 @@ def scores(result: Result) -> list[str]:
 
 
 def losses_and_scores(results: dict[str, Result], updates: Sequence[int]) -> str:
-    """The table of these runs by their titles."""
+    """Return the table of these runs by their titles."""
     columns = [f"{update:,}" for update in updates]
     columns[0] = f"training loss after {columns[0]}"
     columns[-1] += " updates"
@@ -101,14 +103,14 @@ def losses_and_scores(results: dict[str, Result], updates: Sequence[int]) -> str
 
 
 def shorten(translation: str) -> str:
-    """Its first ``LONGEST_SHOWN`` characters."""
+    """Return its first ``LONGEST_SHOWN`` characters."""
     if len(translation) <= LONGEST_SHOWN:
         return translation
     return translation[:LONGEST_SHOWN] + " …"
 
 
 def translations(results: dict[str, Result]) -> str:
-    """The table of what each run makes of two sentences."""
+    """Return the table of what each run makes of two sentences."""
     correct = next(iter(results.values()))
     sources = [example["source"] for example in correct["examples"][:SENTENCES]]
     lines = []
@@ -139,7 +141,7 @@ def properties_table(properties: dict[str, dict[str, bool]]) -> str:
 
 
 def fill_in(page: str, folder: Path) -> str:
-    """The page with the figures of the correct code and of each letter."""
+    """Return the page with the figures of the correct code and of each letter."""
     titles = ["correct", *LETTERS]
     results = results_of(folder, [CORRECT, *QUIZ])
     by_title = dict(zip(titles, results, strict=True))
@@ -149,7 +151,7 @@ def fill_in(page: str, folder: Path) -> str:
 
 
 def fill_in_published(page: str, folder: Path) -> str:
-    """The page with the table of the bugs from published code."""
+    """Return the page with the table of the bugs from published code."""
     titles = ["the correct code", *(f"`{name}`" for name in PUBLISHED)]
     results = results_of(folder, [CORRECT, *PUBLISHED])
     by_title = dict(zip(titles, results, strict=True))

@@ -65,7 +65,7 @@ COMMANDS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Which bugs, how long, and where the results go."""
+    """Return which bugs, how long, and where the results go."""
     options = argparse.ArgumentParser(
         prog="python -m experiments.bugs.quiz",
         description=__doc__,
@@ -176,7 +176,7 @@ class Demo:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text."""
+    """Return the lines of a text."""
     return path.read_text(encoding="utf-8").splitlines()
 
 
@@ -252,7 +252,7 @@ def measure_properties(out: Path) -> None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises UserError if there is no bug of one of these names."""
+    """Raise UserError if there is no bug of one of these names."""
     bugs = [CORRECT, *mutants.names()]
     for name in names:
         if name not in bugs:

@@ -28,7 +28,9 @@ class Panel(NamedTuple):
 
 
 def least_alike(weights: Any) -> list[int]:
-    """The two heads of [H, W, W] whose distributions differ most, on average over the rows."""
+    """Return the two heads of [H, W, W] whose distributions differ most, on average over the
+    rows.
+    """
     apart = abs(weights[:, None] - weights[None]).sum((-1, -2))  # [H, H]
     return list(divmod(int(apart.argmax()), len(weights)))
 
@@ -57,7 +59,7 @@ def draw_panel(axis: Any, panel: Panel) -> None:
 
 
 def longest(panel: Panel) -> int:
-    """The words of its longer side."""
+    """Return the words of its longer side."""
     return max(len(panel.words), len(panel.keys))
 
 

@@ -22,7 +22,7 @@ EXCHANGES = 10_000
 
 
 def best_head(orders: Sequence[Any]) -> tuple[int, int]:
-    """The layer and head of the greatest mean difference, in the order where it is smaller.
+    """Return the layer and head of the greatest mean difference, in the order where it is smaller.
 
     Args:
         orders: of each order, the weights on the two nouns [B, 2, N, H]
@@ -40,7 +40,8 @@ def p_value(differences: Any) -> float:
 
 
 def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str, float]:
-    """The per cent in which the word changes when a noun does, in the source and what is written.
+    """Return the per cent in which the word changes when a noun does, in the source and what is
+    written.
 
     Where the German subject is said before the word also with only one of the two changed.
     """
@@ -100,7 +101,7 @@ def attention_on(
 
 
 def cut_off(model: Any, texts: Sequence[TextBatch], noun: Any, phrase: Any) -> dict[str, Any]:
-    """The per cent still right without weights on a noun, by what is cut and by noun.
+    """Return the per cent still right without weights on a noun, by what is cut and by noun.
 
     Args:
         noun, phrase: the heads of :func:`attention_on`

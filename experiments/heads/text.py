@@ -65,7 +65,7 @@ class Sentence(NamedTuple):
 
 
 def random_content(kind: str, order: str, test: bool, rng: random.Random) -> Content:
-    """A sentence of the training or the test; coins decide each noun's gender and number."""
+    """Return a sentence of the training or the test; coins decide each noun's gender and number."""
 
     def noun(candidates: Sequence[int]) -> int:
         feminine = rng.random() < 0.5
@@ -95,7 +95,9 @@ def random_content(kind: str, order: str, test: bool, rng: random.Random) -> Con
 
 
 def replace_noun(content: Content, role: str) -> Content:
-    """The same with the subject or the distractor of the other gender or, for verbs, number."""
+    """Return the same with the subject or the distractor of the other gender or, for verbs,
+    number.
+    """
     if content.kind == "pronoun":
         other = (getattr(content, role) + HALF) % (2 * HALF)
         return content._replace(**{role: other})
@@ -105,7 +107,7 @@ def replace_noun(content: Content, role: str) -> Content:
 
 
 def english(content: Content) -> dict[str, str]:
-    """The phrases, by their names in words.yaml."""
+    """Return the phrases, by their names in words.yaml."""
     before = [" ".join(adjective[0] for adjective in some) for some in content.adjectives]
     subject, distractor = WORDS["nouns"][content.subject], WORDS["nouns"][content.distractor]
     infinitive, past = content.verb[:2]
@@ -122,7 +124,7 @@ def english(content: Content) -> dict[str, str]:
 
 
 def german(content: Content) -> dict[str, str]:
-    """The phrases, by their names in words.yaml."""
+    """Return the phrases, by their names in words.yaml."""
     ending = "en" if content.subject_is_plural else "e"
     before = [
         " ".join(adjective[1] + end for adjective in some)
@@ -151,7 +153,7 @@ def german(content: Content) -> dict[str, str]:
 
 
 def sentence(content: Content) -> Sentence:
-    """Both languages' words."""
+    """Return both languages' words."""
     word = "its" if content.kind == "pronoun" else "verb"
     order = FILE["orders"][content.kind][content.order]
     forms = german(content)[word], german(replace_noun(content, "subject"))[word]
@@ -161,7 +163,7 @@ def sentence(content: Content) -> Sentence:
 
 
 def lay_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
-    """The words of the phrases, and where they stand."""
+    """Return the words of the phrases, and where they stand."""
     words: list[str] = []
     places: dict[str, range] = {}
     for name in order.split():
@@ -189,7 +191,7 @@ def training_text(seed: int) -> list[Sentence]:
 
 
 def vocabulary() -> Vocabulary:
-    """Every word of the training text, which is every word of the test."""
+    """Return every word of the training text, which is every word of the test."""
     words: set[str] = set()
     for pair in training_text(1):
         words.update(pair.source, pair.target)

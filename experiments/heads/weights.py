@@ -48,7 +48,7 @@ def text_batch(
 
 
 def is_right(model: nn.Module, text: TextBatch) -> Any:
-    """Whether the correct form is the likelier one, numpy bool [B]."""
+    """Return whether the correct form is the likelier one, numpy bool [B]."""
     steps = torch.tensor([one.target_places.word for one in text.sentences])
     with torch.no_grad():
         logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
@@ -59,7 +59,8 @@ def is_right(model: nn.Module, text: TextBatch) -> Any:
 def row_and_columns(
     attention: str, one: Sentence, role: str, phrase: bool
 ) -> tuple[int, list[int]] | None:
-    """Where the weights from the word on a noun, or its phrase, are; None if it is not yet written.
+    """Return where the weights from the word on a noun, or its phrase, are; None if it is not yet
+    written.
 
     Row t of the decoder writes word t; it has read the end of sentence and the words before t.
     """
@@ -125,7 +126,7 @@ def zero_weights(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) ->
 
 
 def mask_hook(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
-    """What changes the mask that an attention is called with."""
+    """Return what changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
     def hook(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ class LearningExperiment(FairseqExperiment):
             execute([training.command])
 
     def runs(self, row: Row) -> list[Path]:
-        """Those that have ended."""
+        """Return those that have ended."""
         trainings = seed_trainings(self.plans[row.name]).values()
         return [training.run for training in trainings if training.done]
 
@@ -57,7 +57,7 @@ class LearningExperiment(FairseqExperiment):
         return {"curve": log.curve, "tokens_per_update": log.tokens}
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Its peak learning rate, and how fast one training alone is."""
+        """Return its peak learning rate, and how fast one training alone is."""
         speeds = read_speeds(HERE.parent / self.table["speeds"], self.table["work"])
         return {**super().describe(row), SPEED: speeds[self.table["rows"][row.name]["system"]]}
 
@@ -77,7 +77,7 @@ def read_speeds(record: Path, work: str) -> dict[str, float]:
 
 
 def curves_of(row: dict[str, Any]) -> list[Curve]:
-    """The curve of each run of a record's row."""
+    """Return the curve of each run of a record's row."""
     curves = []
     for run in row["runs"]:
         curves.append({int(update): nll for update, nll in run["curve"].items()})
@@ -85,7 +85,7 @@ def curves_of(row: dict[str, Any]) -> list[Curve]:
 
 
 def common_updates(curves: Sequence[Curve]) -> list[int]:
-    """The updates at which all runs were validated."""
+    """Return the updates at which all runs were validated."""
     return sorted(set.intersection(*(set(curve) for curve in curves)))
 
 
@@ -137,7 +137,7 @@ def cells_to_reach(target: float, curves: Sequence[Curve], each: float) -> list[
 
 
 def curve_table(record: Record) -> Table:
-    """A column for each row of the experiment, a line for each update that is validated."""
+    """Return a column for each row of the experiment, a line for each update that is validated."""
     curves = {name: curves_of(row) for name, row in record["rows"].items()}
     validated = {name: common_updates(each) for name, each in curves.items()}
     updates = sorted({update for each in validated.values() for update in each})

@@ -49,14 +49,14 @@ class NeighboursExperiment(FairseqExperiment):
             ours["failures"] = failures(ours, here[0])
 
     def tables(self, record: Record) -> list[Table]:
-        """The rows, and sentences that ours gets wrong."""
+        """Return the rows, and sentences that ours gets wrong."""
         rows = [list(pair) for pair in record["rows"]["ours"].get("failures", [])]
         note = "Sentences with equal neighbours that every seed of ours gets wrong:"
         shown = [Table(["source", "ours"], rows, note)] if rows else []
         return [neighbours_table(record, list(record["rows"])), *shown]
 
     def page_table(self, record: Record) -> Table:
-        """Some of the rows."""
+        """Return some of the rows."""
         return neighbours_table(record, self.page_rows(record))
 
     def draw(self, record: Record, folder: Path) -> None:
@@ -65,13 +65,13 @@ class NeighboursExperiment(FairseqExperiment):
 
 
 def has_equal_neighbours(line: str) -> bool:
-    """Whether two subwords that follow each other are the same."""
+    """Return whether two subwords that follow each other are the same."""
     subwords = line.split()
     return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
 
 
 def wrong_sentences(run: Path) -> dict[str, Any]:
-    """The lines of the test, from 0, that are wrong: with equal neighbours, and without."""
+    """Return the lines of the test, from 0, that are wrong: with equal neighbours, and without."""
     scores = read_json(run / "eval" / "test.score.json")
     data = Path(scores["translation"]["data"]).parent
     source, target = scores["pair"].split("-")
@@ -144,7 +144,7 @@ def values_of(record: Record, key: str) -> Values:
 
 
 def neighbours_table(record: Record, names: list[str]) -> Table:
-    """A line for each of these rows; all rows of the record are compared with the first."""
+    """Return a line for each of these rows; all rows of the record are compared with the first."""
     reference = next(iter(record["rows"]))
     first = record["rows"][reference]["runs"][0]
     figures = {key: values_of(record, key) for key in ("bleu_tokenised", *WRONG)}

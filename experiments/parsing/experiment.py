@@ -74,7 +74,7 @@ class ParsingExperiment(FairseqExperiment):
         execute(commands)
 
     def runs(self, row: Row) -> list[Path]:
-        """Those that are averaged."""
+        """Return those that are averaged."""
         plan = self.plans[row.name]
         trainings = seed_trainings(plan).values()
         return [one.run for one in trainings if one.average(plan.average).is_file()]
@@ -140,11 +140,11 @@ class ParsingExperiment(FairseqExperiment):
         return {**super().files(run), **written}
 
     def tables(self, record: Record) -> list[Table]:
-        """Each parser's F1, each training's nll, and F1 by the number of leaves."""
+        """Return each parser's F1, each training's nll, and F1 by the number of leaves."""
         return [parser_table(record), nll_table(record), count_table(record)]
 
     def page_table(self, record: Record) -> Table:
-        """Some of the parsers, and some of their figures."""
+        """Return some of the parsers, and some of their figures."""
         parsers = all_parsers(record)
         keys = (f"f1 to {LENGTHS[0]}", "f1", "complete_match")
         lines = []
@@ -189,7 +189,7 @@ def by_count(run: Path, gold: Sequence[Tree], of_grammar: Sequence[Tree]) -> dic
 
 
 def all_parsers(record: Record) -> dict[str, dict[str, Any]]:
-    """The scores of the baselines and of each row's model, by name."""
+    """Return the scores of the baselines and of each row's model, by name."""
     parsers = dict(record["baselines"])
     for name, row in record["rows"].items():
         for how, figures in row["runs"][0]["parsers"].items():
@@ -198,7 +198,7 @@ def all_parsers(record: Record) -> dict[str, dict[str, Any]]:
 
 
 def parser_table(record: Record) -> Table:
-    """Each parser's F1, by length."""
+    """Return each parser's F1, by length."""
     keys = [*(f"f1 to {n}" for n in LENGTHS), "f1", "recall", "precision", "complete_match"]
     columns = ["parser", *(f"F1, at most {n} words" for n in LENGTHS), "F1, all", "recall"]
     columns += ["precision", "complete match, %", "repaired to trees"]
@@ -210,7 +210,7 @@ def parser_table(record: Record) -> Table:
 
 
 def nll_table(record: Record) -> Table:
-    """What an opening bracket takes, by its source."""
+    """Return what an opening bracket takes, by its source."""
     columns = ["source", "rate", "updates"]
     columns += [f"opening brackets, {whose} source, bits" for whose in SOURCES]
     lines = []

@@ -45,7 +45,7 @@ class Grammar(NamedTuple):
 
 
 def nested(tree: Tree) -> Node:
-    """A tree as nodes, from its root."""
+    """Return a tree as nodes, from its root."""
     path: list[Node] = [(ROOT, [])]
     for token in linearise(tree, tags=True):
         if token.startswith("("):
@@ -107,7 +107,7 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
 
 
 def parse(grammar: Grammar, tree: Tree) -> Tree | None:
-    """The likeliest tree over the tags of another, or None if the rules allow none."""
+    """Return the likeliest tree over the tags of another, or None if the rules allow none."""
     chart = Chart(grammar, tree.tags)
     root = grammar.symbols.index(ROOT)
     if numpy.isneginf(chart.best[0, len(tree.tags), root]):
@@ -142,7 +142,7 @@ class Chart:
                 self._add_chains(start, end)
 
     def _splits(self, start: int, end: int, rules: slice) -> Any:
-        """The children's log-probabilities of rules at each place to split, [K, R]."""
+        """Return the children's log-probabilities of rules at each place to split, [K, R]."""
         left = self.grammar.left[rules]
         right = self.grammar.right[rules]
         first = self.best[start, start + 1 : end]
@@ -178,7 +178,7 @@ class Chart:
         yield from self.constituents(middle, end, int(grammar.right[rules][rule]))
 
     def _on_chain(self, top: int, bottom: int) -> list[int]:
-        """The symbols of a chain of unary rules, without its last."""
+        """Return the symbols of a chain of unary rules, without its last."""
         between = int(self.grammar.middle[top, bottom])
         if between < 0:
             return [top]

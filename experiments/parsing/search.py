@@ -50,7 +50,9 @@ class PartialTree:
         self.in_a_row = 0  # opening brackets without a leaf or closing bracket after them
 
     def allowed(self) -> set[int]:
-        """What may come next, if there is to be one tree with as many leaves as are missing."""
+        """Return what may come next, if there is to be one tree with as many leaves as are
+        missing.
+        """
         if not self.missing:
             return set(self.unclosed[-1:]) or {EOS}
         allowed = set(self.brackets.leaves) if self.unclosed else set()
@@ -76,7 +78,7 @@ class PartialTree:
 def greedy(
     decoder: Any, memory: Memory, longest: int, paths: Sequence[PartialTree] | None = None
 ) -> list[list[int]]:
-    """The likeliest next token, again and again: the ids of each sentence without its end.
+    """Return the likeliest next token, again and again: the ids of each sentence without its end.
 
     Args:
         decoder: of a trained model
@@ -106,7 +108,7 @@ def greedy(
 
 
 def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """The numbers of the sentences, those of like lengths together."""
+    """Return the numbers of the sentences, those of like lengths together."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 

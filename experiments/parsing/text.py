@@ -17,7 +17,7 @@ Trees = dict[str, list[Tree]]
 
 
 def find_trees() -> Trees:
-    """The trees of each set.
+    """Return the trees of each set.
 
     Raises:
         UserError: a file is missing.
@@ -29,7 +29,9 @@ def find_trees() -> Trees:
 
 
 def suffix_class(word: str) -> str:
-    """What stands for a rare word: its capital, digits and hyphens, and its last two letters."""
+    """Return what stands for a rare word: its capital, digits and hyphens, and its last two
+    letters.
+    """
     capital = "A" if word[0].isupper() else ""
     digit = "0" if any(letter.isdigit() for letter in word) else ""
     hyphen = "-" if "-" in word else ""
@@ -38,12 +40,12 @@ def suffix_class(word: str) -> str:
 
 
 def without_suffix(name: str) -> str:
-    """A class without its letters."""
+    """Return a class without its letters."""
     return f"{name.partition('~')[0]}~>"
 
 
 def sources(trees: Trees, kind: str) -> dict[str, list[list[str]]]:
-    """The source of each tree: its tags, or its words, the rare ones as classes of suffixes.
+    """Return the source of each tree: its tags, or its words, the rare ones as classes of suffixes.
 
     A class that is rare itself loses its suffix.
     """

@@ -61,7 +61,7 @@ class RatesExperiment(SystemsExperiment):
         add_widths_over_both(best_cells(record), folder)
 
     def tables(self, record: Record) -> list[Table]:
-        """Each model at its best rate; all cells."""
+        """Return each model at its best rate; all cells."""
         return [best_table(record), cell_table(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
@@ -70,7 +70,7 @@ class RatesExperiment(SystemsExperiment):
 
 
 def borrowed_row(record: str, name: str) -> dict[str, Any]:
-    """A row of another record, each of whose runs names that record.
+    """Return a row of another record, each of whose runs names that record.
 
     Args:
         record: its folder, below ``experiments/``
@@ -97,13 +97,13 @@ def cells_by_model(record: Record) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def best_cell(cells: dict[str, dict[str, Any]]) -> str:
-    """The name of the cell with the lowest validation loss, the mean over its seeds."""
+    """Return the name of the cell with the lowest validation loss, the mean over its seeds."""
     losses = {name: statistics.mean(bits_of(row).values()) for name, row in cells.items()}
     return min(losses, key=losses.__getitem__)
 
 
 def best_cells(record: Record) -> Record:
-    """A record whose rows are the models, each at its best rate; rows are shared."""
+    """Return a record whose rows are the models, each at its best rate; rows are shared."""
     models = cells_by_model(record)
     return {"rows": {model: cells[best_cell(cells)] for model, cells in models.items()}}
 
@@ -112,7 +112,7 @@ def best_cells(record: Record) -> Record:
 
 
 def best_table(record: Record) -> Table:
-    """Each model at its own best rate, minus the paper's model at its own."""
+    """Return each model at its own best rate, minus the paper's model at its own."""
     models = cells_by_model(record)
     best = best_cells(record)
     bleu_minus = minus_first(best, "bleu")
@@ -138,7 +138,9 @@ def best_table(record: Record) -> Table:
 
 
 def verdict(best: Record, minus: dict[str, Difference]) -> str:
-    """The answer to the question, in BLEU: which models are ahead at their own best rates."""
+    """Return the answer to the question, in BLEU: which models are ahead at their own best
+    rates.
+    """
     groups: dict[str, list[str]] = {}
     for model, difference in minus.items():
         group = "not shown to differ from it"
@@ -155,7 +157,7 @@ def verdict(best: Record, minus: dict[str, Difference]) -> str:
 
 
 def limits(record: Record) -> str:
-    """Which models have not been tried on both sides of their best rate."""
+    """Return which models have not been tried on both sides of their best rate."""
     open_models = []
     for model, cells in cells_by_model(record).items():
         rates = [row["rate"] for row in cells.values()]
@@ -169,7 +171,7 @@ def limits(record: Record) -> str:
 
 
 def cell_table(record: Record) -> Table:
-    """Every cell, minus the paper's model at its best rate."""
+    """Return every cell, minus the paper's model at its best rate."""
     reference = best_cell(cells_by_model(record)[PAPER])
     bleu_minus = minus_first(record, "bleu", reference)
     bits_minus = minus_first(record, "bits", reference)
@@ -187,7 +189,7 @@ def cell_table(record: Record) -> Table:
 
 
 def sources(record: Record) -> str:
-    """Which cells are taken from which other record."""
+    """Return which cells are taken from which other record."""
     cells: dict[str, list[str]] = {}
     for name, row in record["rows"].items():
         for source in {run["record"] for run in row["runs"] if "record" in run}:
@@ -197,7 +199,7 @@ def sources(record: Record) -> str:
 
 
 def machines(row: dict[str, Any]) -> str:
-    """What a cell's runs were trained on."""
+    """Return what a cell's runs were trained on."""
     devices = {", ".join(run.get("gpus", [])) or run.get("cpu", "–") for run in row["runs"]}
     return "; ".join(sorted(devices))
 

@@ -88,7 +88,7 @@ def sentences(count: int, k: int, rng: torch.Generator, types: int = KEYS) -> Ba
 
 
 def batches_of(sizes: Sequence[int], seed: int) -> list[Batch]:
-    """One batch for each k, of ``TOKENS`` or a little less."""
+    """Return one batch for each k, of ``TOKENS`` or a little less."""
     rng = torch.Generator().manual_seed(seed)
     return [sentences(TOKENS // (4 * k), k, rng) for k in sizes]
 
@@ -99,7 +99,9 @@ def log_uniform(most: int, rng: torch.Generator) -> int:
 
 
 def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The names asked for [B, k], and what the model makes of the keys before them [B, k, V]."""
+    """Return the names asked for [B, k], and what the model makes of the keys before them [B, k,
+    V].
+    """
     source, target = batch
     return target[:, 1::2], model(source, target[:, :-1])[:, ::2]
 
@@ -108,7 +110,7 @@ def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def rate_at(update: int, peak: float) -> float:
-    """A linear warm-up, then the inverse square root (5.3)."""
+    """Return a linear warm-up, then the inverse square root (5.3)."""
     return peak * min(update / WARMUP, (WARMUP / update) ** 0.5)
 
 
@@ -128,7 +130,7 @@ def correct_names(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, i
 
 
 def share(counts: Iterable[tuple[int, int]]) -> float:
-    """The per cent that is right in all."""
+    """Return the per cent that is right in all."""
     hits = 0
     names = 0
     for hits_of_k, names_of_k in counts:
@@ -172,17 +174,17 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def run_of(name: str, rate: float, seed: int) -> Path:
-    """The folder of a training."""
+    """Return the folder of a training."""
     return RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
 
 
 def figures_of(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """The figures of a training that has ended; none if it has not."""
+    """Return the figures of a training that has ended; none if it has not."""
     return read_json(run_of(name, rate, seed) / "result.json")
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """What every training of a system has in common, as its result keeps it."""
+    """Return what every training of a system has in common, as its result keeps it."""
     parameters = sum(p.numel() for p in SYSTEMS[name].build().parameters())
     return {"parameters": parameters, "most updates": UPDATES, "batch": TOKENS, "warmup": WARMUP}
 
@@ -199,7 +201,7 @@ def refuse_other_settings(figures: dict[str, Any], settings: dict[str, Any]) -> 
 
 
 def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """A training's figures; what was trained before is not trained again.
+    """Return a training's figures; what was trained before is not trained again.
 
     Raises:
         UserError: it was trained with other settings.
@@ -243,12 +245,16 @@ def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
 
 
 def sort_key(run: dict[str, Any]) -> tuple[float, float]:
-    """What is smaller for the better training: by validation, then by when it was at 90 %."""
+    """Return what is smaller for the better training: by validation, then by when it was at
+    90 %.
+    """
     return -round(run["validation"]), run["updates to 90 %"] or math.inf
 
 
 def best_rate(name: str) -> float | None:
-    """The learning rate of the best training with the first seed; None before all have ended."""
+    """Return the learning rate of the best training with the first seed; None before all have
+    ended.
+    """
     trainings = [figures_of(name, rate, 1) for rate in RATES[name]]
     if not all(trainings):
         return None
@@ -273,7 +279,7 @@ class RecallExperiment(Experiment):
         train_or_load(row.name, best, seed)
 
     def runs(self, row: Row) -> list[Path]:
-        """Those at the best rate."""
+        """Return those at the best rate."""
         best = best_rate(row.name)
         if best is None:
             return []
@@ -281,11 +287,11 @@ class RecallExperiment(Experiment):
         return [run_of(row.name, best, seed) for seed in seeds]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """What the training wrote when it ended."""
+        """Return what the training wrote when it ended."""
         return read_json(run / "result.json")
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """The trainings at other rates."""
+        """Return the trainings at other rates."""
         best = best_rate(row.name)
         if best is None:
             return {}
@@ -324,7 +330,7 @@ def accuracy_table(record: Record, sizes: Sequence[int]) -> Table:
 
 
 def rate_table(record: Record) -> Table:
-    """Every training: its rate and seed, and how far it came."""
+    """Return every training: its rate and seed, and how far it came."""
     lines = []
     for row in record["rows"].values():
         for run in [*row["runs"], *row["rates"]]:

@@ -28,16 +28,16 @@ class LaterChanges(SystemsExperiment):
     """The paper's model with one later change each."""
 
     def tables(self, record: Record) -> list[Table]:
-        """The verdicts first."""
+        """Return the verdicts first."""
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
     def page_table(self, record: Record) -> Table:
-        """The verdicts of some of the rows."""
+        """Return the verdicts of some of the rows."""
         return verdict_table(record, self.page_rows(record))
 
 
 def verdict(difference: Difference, better: int) -> str:
-    """What a difference from ours says of a change.
+    """Return what a difference from ours says of a change.
 
     Args:
         difference: of the change from ours
@@ -56,7 +56,9 @@ def cell(difference: Difference | None, better: int, form: str = "+.2f") -> str:
 
 
 def verdict_table(record: Record, names: Sequence[str]) -> Table:
-    """Some rows, and minus the first with their verdicts; all rows of the record are compared."""
+    """Return some rows, and minus the first with their verdicts; all rows of the record are
+    compared.
+    """
     bleu_minus = minus_first(record, "bleu")
     bits_minus = minus_first(record, "bits")
     first = next(iter(record["rows"]))

@@ -12,7 +12,7 @@ WIDE = "fconv, wide"
 
 
 def texts_table(captions: Record, phrases: Record, everyday: Record) -> Table:
-    """Each system's BLEU on each text; a text is a table of its own to the rule."""
+    """Return each system's BLEU on each text; a text is a table of its own to the rule."""
     rows = dict(captions["rows"])
     rows["fconv"] = rows.pop("fairseq's fconv")
     texts = [{**captions, "rows": rows}, phrases, everyday]
@@ -35,7 +35,7 @@ def texts_table(captions: Record, phrases: Record, everyday: Record) -> Table:
 
 
 def system_cell(text: Record, name: str) -> str:
-    """A system's mean BLEU, its rate, and its difference from ours."""
+    """Return a system's mean BLEU, its rate, and its difference from ours."""
     if name not in text["rows"]:
         return "–"
     row = text["rows"][name]

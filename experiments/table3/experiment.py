@@ -29,12 +29,14 @@ class VariationsExperiment(SystemsExperiment):
         return [*tables[:1], *([contrasts] if contrasts else []), *tables[1:]]
 
     def page_table(self, record: Record) -> Table:
-        """The contrasts, of which a record on the page has some."""
+        """Return the contrasts, of which a record on the page has some."""
         return contrast_table(record) or super().page_table(record)
 
 
 def contrast_table(record: Record) -> Table | None:
-    """Each row minus the base, in the paper and here; None as long as the base has one seed."""
+    """Return each row minus the base, in the paper and here; None as long as the base has one
+    seed.
+    """
     rows = record["rows"]
     if len(rows.get(BASE, {"runs": []})["runs"]) < 2:
         return None
@@ -59,12 +61,12 @@ def contrast_table(record: Record) -> Table | None:
 
 
 def log2_ratio(perplexity: float, base: float) -> float:
-    """The difference in bits per token."""
+    """Return the difference in bits per token."""
     return math.log2(perplexity / base)
 
 
 def verdict(paper: float, ours: Difference) -> str:
-    """What our difference says of the paper's."""
+    """Return what our difference says of the paper's."""
     if ours.seeds < SEEDS_OF_AN_INTERVAL:
         return "too few seeds"
     if not ours.shown:

@@ -30,7 +30,7 @@ def dictionary_hashes(task: Any) -> dict[str, str]:
 
 
 def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:
-    """One sentence if a dictionary is not the checkpoint's; empty if none differs.
+    """Return one sentence if a dictionary is not the checkpoint's; empty if none differs.
 
     Args:
         task: with the current dictionaries

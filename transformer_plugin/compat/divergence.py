@@ -56,7 +56,7 @@ def explaining_divergence(trainer: Any) -> Iterator[None]:
 
 
 def last_good_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint with the most updates that can still be used; None if there is none.
+    """Return the checkpoint with the most updates that can still be used; None if there is none.
 
     Its own validation loss is finite. One that was saved without a validation has finite
     parameters.

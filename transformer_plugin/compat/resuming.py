@@ -217,7 +217,7 @@ def _restoring(cfg: Any) -> Iterator[None]:
 
 
 def _last_is_damaged(cfg: Any) -> bool:
-    """Whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor."""
+    """Return whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor."""
     if cfg.restore_file != DEFAULT or not cfg.save_dir:
         return False
     try:
@@ -240,7 +240,8 @@ def _name_newest(cfg: Any) -> None:
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
-    """The readable checkpoint with the most updates, after their number; None if there is none.
+    """Return the readable checkpoint with the most updates, after their number; None if there is
+    none.
 
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
@@ -304,7 +305,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> list[str]:
 
 
 def _table(section: Any) -> dict[str, Any]:
-    """A section of a configuration as a dict; fairseq's own models have a Namespace."""
+    """Return a section of a configuration as a dict; fairseq's own models have a Namespace."""
     if OmegaConf.is_config(section):
         section = OmegaConf.to_container(section, resolve=True, enum_to_str=True)
     if isinstance(section, argparse.Namespace):

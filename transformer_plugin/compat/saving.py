@@ -94,7 +94,7 @@ def _write_once(state: Any, path: str) -> None:
 
 
 def _reason(error: BaseException | None) -> BaseException | None:
-    """The interrupt or failed write behind an error of torch's writer; None if neither."""
+    """Return the interrupt or failed write behind an error of torch's writer; None if neither."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
         error = error.__cause__ or error.__context__
     return error
@@ -132,7 +132,7 @@ def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> An
 
 
 def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
-    """Whether the checkpoint of an interval is left out: ``task.save_all_last``.
+    """Return whether the checkpoint of an interval is left out: ``task.save_all_last``.
 
     All processes say the same: they agree on the number of updates and the time.
     """

@@ -19,7 +19,7 @@ KEY = "training_text"
 
 
 def training_text(cfg: Any) -> dict[str, str]:
-    """The languages, and the SHA-256 of each file of the training text by its name.
+    """Return the languages, and the SHA-256 of each file of the training text by its name.
 
     Files in further data folders, which fairseq takes by turns, have the folder's number before the
     name.
@@ -38,7 +38,9 @@ def training_text(cfg: Any) -> dict[str, str]:
 
 
 def other_languages(now: Mapping[str, str], task_state: Mapping[str, Any]) -> str:
-    """One sentence if a checkpoint was trained on another language pair; "" if not, or unknown."""
+    """Return one sentence if a checkpoint was trained on another language pair; "" if not, or
+    unknown.
+    """
     saved = task_state.get(KEY) or now
     pairs = [f"{text['source_lang']}-{text['target_lang']}" for text in (saved, now)]
     if pairs[0] == pairs[1]:
@@ -50,7 +52,7 @@ def other_languages(now: Mapping[str, str], task_state: Mapping[str, Any]) -> st
 
 
 def other_text(now: Mapping[str, str], task_state: Mapping[str, Any]) -> str:
-    """One sentence if a checkpoint was trained on another text; "" if not, or unknown.
+    """Return one sentence if a checkpoint was trained on another text; "" if not, or unknown.
 
     Args:
         now: of :func:`training_text`

@@ -55,7 +55,9 @@ class CheckedTranslationTask(TranslationTask):
         return training_text.training_text(self.cfg)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the task: hashes of its dictionaries and its texts, too."""
+        """Return what a checkpoint keeps of the task: hashes of its dictionaries and its texts,
+        too.
+        """
         own: dict[str, Any] = {dictionaries.KEY: dictionary_hashes(self)}
         own[training_text.KEY] = self.training_text
         if self.validation_text:

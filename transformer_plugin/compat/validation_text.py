@@ -40,7 +40,7 @@ def validation_text(data: str, subsets: str, combined: bool) -> str | None:
 
 
 def is_other_text(saved: Mapping[str, Any], now: str | None) -> bool:
-    """Whether a checkpoint's losses belong to another validation text; False if unknown.
+    """Return whether a checkpoint's losses belong to another validation text; False if unknown.
 
     Args:
         saved: the checkpoint's ``task_state``; those of earlier versions have no hash

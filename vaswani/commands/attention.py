@@ -82,7 +82,7 @@ def run(options: Options) -> int:
 
 
 def default_folder(model: str) -> Path:
-    """A folder here named after a model; for runs/NAME/model, after NAME."""
+    """Return a folder here named after a model; for runs/NAME/model, after NAME."""
     path = Path(os.path.abspath(model))
     if path.suffix == ".pt":
         run = Run.of_checkpoint(path)

@@ -74,7 +74,7 @@ def run(options: Options) -> int:
 
 
 def name_and_path(requested: str) -> tuple[str, Path]:
-    """The experiment's name, and where its file goes.
+    """Return the experiment's name, and where its file goes.
 
     Raises:
         UserError: the name is invalid or taken.

@@ -85,5 +85,5 @@ def pack(
 
 
 def size(folder: Path) -> int:
-    """The total size of a folder's files in bytes."""
+    """Return the total size of a folder's files in bytes."""
     return sum(path.stat().st_size for path in folder.iterdir())

@@ -21,17 +21,17 @@ from vaswani.paper import FILES
 
 
 def file_for(words: Sequence[str]) -> str:
-    """The file in ``vaswani.paper`` for the result that a command line names."""
+    """Return the file in ``vaswani.paper`` for the result that a command line names."""
     return next((FILES[word] for word in words if word in FILES), "reproduction")
 
 
 def module_of(file: str) -> ModuleType:
-    """A file of ``vaswani.paper``, imported."""
+    """Return a file of ``vaswani.paper``, imported."""
     return importlib.import_module(f"vaswani.paper.{file}")
 
 
 def options_for(words: Sequence[str]) -> type:
-    """The dataclass of options for a command line."""
+    """Return the dataclass of options for a command line."""
     file = file_for(words)
     if file == "reproduction":  # it imports torch, for which --help does not wait
         file = "options"

@@ -157,7 +157,7 @@ def translate_text(folder: ModelFolder | ExportedModel, options: Options) -> Non
 
 
 def output_settings(options: Options, search: TranslationOptions) -> dict[str, object]:
-    """All that the output depends on, besides the model and the text."""
+    """Return all that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size", "split_sentences")
     settings = {"options": asdict(search), **{name: getattr(options, name) for name in names}}
     if options.json:  # else as before there was --json, so that earlier outputs are recognised
@@ -187,7 +187,7 @@ def translate_windows(
 
 
 def splits_lines(folder: TextModel, options: Options, search: TranslationOptions) -> bool:
-    """Whether lines may be split into sentences.
+    """Return whether lines may be split into sentences.
 
     Raises:
         UserError: all are to be split, but cannot be.
@@ -301,7 +301,7 @@ class LineTranslator:
         return list(self.columns(line.translations[0]))
 
     def is_long(self, sentence: InputSentence) -> bool:
-        """Whether a sentence is longer than nearly all lines of the training text."""
+        """Return whether a sentence is longer than nearly all lines of the training text."""
         return len(sentence.subwords) > self.usual_length
 
     def read(self, line: str, translator: Translator) -> Line:

@@ -22,7 +22,7 @@ FAIRSEQ_EXTRAS = ("modern", "official")
 
 
 def version() -> str:
-    """The installed version of the distribution."""
+    """Return the installed version of the distribution."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -94,12 +94,13 @@ def environment() -> Table:
 
 
 def machine(device: str) -> Table:
-    """The environment, as recorded for runs, and the device that figures are measured on."""
+    """Return the environment, as recorded for runs, and the device that figures are measured on."""
     return {**environment(), "device": device}
 
 
 def hardware_name(facts: Table) -> str:
-    """The hardware in the name of a record: ``nvidia-h200``, ``amd-epyc-family-25-model-1-2cpu``.
+    """Return the hardware in the name of a record: ``nvidia-h200``,
+    ``amd-epyc-family-25-model-1-2cpu``.
 
     Args:
         facts: of :func:`machine`
@@ -111,7 +112,9 @@ def hardware_name(facts: Table) -> str:
 
 
 def commit() -> str | None:
-    """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
+    """Return the repository's commit, ``+changes`` if files differ from it; None outside a
+    repository.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # installed, perhaps inside another repository
         return None
@@ -124,7 +127,7 @@ def commit() -> str | None:
 
 
 def cpu_name() -> str:
-    """The processor's model name if the system gives it, with what tells generations apart.
+    """Return the processor's model name if the system gives it, with what tells generations apart.
 
     A virtual machine may report only ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
     """
@@ -140,14 +143,16 @@ def cpu_name() -> str:
 
 
 def plugin_dir() -> Path:
-    """The absolute folder of ``transformer_plugin``, found without importing it (or torch)."""
+    """Return the absolute folder of ``transformer_plugin``, found without importing it (or
+    torch).
+    """
     spec = importlib.util.find_spec("transformer_plugin")
     assert spec and spec.origin
     return Path(spec.origin).resolve().parent
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -157,7 +162,7 @@ def cores() -> int:
 
 
 def peak_megabytes(device: str = "cpu") -> float:
-    """The most memory that this process, or a process it has waited for, ever held.
+    """Return the most memory that this process, or a process it has waited for, ever held.
 
     For ``cuda``: the GPU's memory, as torch reserves it for this process. What is allocated in it
     has no peak to ask for: fairseq's trainer resets that in every update.

@@ -89,7 +89,7 @@ def remove(path: Path) -> None:
 
 
 def read_json(path: Path) -> Table:
-    """A JSON table, or an empty one if there is none."""
+    """Return a JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # nested too deep
@@ -98,7 +98,9 @@ def read_json(path: Path) -> Table:
 
 
 def read_record(path: Path, from_json: Callable[[Table], T]) -> T:
-    """What a JSON file says, as a type; ``from_json`` reads its table, empty if there is none."""
+    """Return what a JSON file says, as a type; ``from_json`` reads its table, empty if there is
+    none.
+    """
     return from_json(read_json(path))
 
 
@@ -143,7 +145,7 @@ def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
 
 
 def _take(path: Path, what: str) -> IO[str] | None:
-    """The locked file with our process in it, or None if there are no locks.
+    """Return the locked file with our process in it, or None if there are no locks.
 
     ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
     by seconds, and would keep the same command from continuing.
@@ -178,7 +180,7 @@ def _take(path: Path, what: str) -> IO[str] | None:
 
 
 def _is_at(path: Path, stream: IO[str]) -> bool:
-    """Whether a path leads to an open file; a removed one has a link left on NFS."""
+    """Return whether a path leads to an open file; a removed one has a link left on NFS."""
     try:
         return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
     except FileNotFoundError:
@@ -195,7 +197,7 @@ def output_file(
     may_replace: Callable[[Path], bool] = lambda _: False,
     kind: str = "this command's",
 ) -> Path:
-    """Where to write the file requested as ``path``: for a symlink, the file it points to.
+    """Return where to write the file requested as ``path``: for a symlink, the file it points to.
 
     Args:
         path: may exist; an empty file may be replaced by any command
@@ -222,7 +224,7 @@ def output_file(
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError unless a folder can be written to, or made; called before hours of work."""
+    """Raise UserError unless a folder can be written to, or made; called before hours of work."""
     existing = next(above for above in (folder, *folder.absolute().parents) if above.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         why = "no write permission" if existing.is_dir() else "it is not a folder"
@@ -230,7 +232,9 @@ def check_folder(folder: Path) -> None:
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Whether two paths are the same file: written differently, or linked, symbolically or not."""
+    """Return whether two paths are the same file: written differently, or linked, symbolically or
+    not.
+    """
     try:
         return os.path.samefile(path, other)
     except OSError:  # one of them does not exist
@@ -238,12 +242,12 @@ def same_file(path: Path, other: Path) -> bool:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
+    """Return whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def is_report(path: Path, *keys: str) -> bool:
-    """Whether a file is a JSON table with these keys."""
+    """Return whether a file is a JSON table with these keys."""
     return path.is_file() and set(keys) <= set(read_json(path))
 
 

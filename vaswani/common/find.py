@@ -26,18 +26,21 @@ def file_stem(name: str) -> str:
 
 
 def config_folders(kind: str = "") -> list[Path]:
-    """The folders searched, in order: ./configs, then the repository's; or ``kind`` below them."""
+    """Return the folders searched, in order: ./configs, then the repository's; or ``kind`` below
+    them.
+    """
     return [folder / kind for folder in (Path("configs"), CONFIGS)]
 
 
 def configuration_paths(stem: str, kind: str = "") -> list[Path]:
-    """Where a name's file may be: in ``config_folders``; for a configuration, also here."""
+    """Return where a name's file may be: in ``config_folders``; for a configuration, also here."""
     folders = [*config_folders(kind), *([] if kind else [Path()])]
     return [folder / f"{stem}.yaml" for folder in folders]
 
 
 def find_config(name: str, kind: str = "") -> Path:
-    """The YAML file of a configuration (``kind`` empty) or of a data recipe (``kind`` "data").
+    """Return the YAML file of a configuration (``kind`` empty) or of a data recipe (``kind``
+    "data").
 
     ``name`` is a path, or a name in one of ``config_folders``; for a configuration, also NAME.yaml
     in the current folder.
@@ -63,7 +66,7 @@ def find_config(name: str, kind: str = "") -> Path:
 
 
 def known_configs(kind: str = "") -> list[str]:
-    """The names of the configurations, or of the data recipes, where they are looked for."""
+    """Return the names of the configurations, or of the data recipes, where they are looked for."""
     paths = [path for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
     here = (
         [] if kind else [path for path in sorted(Path().glob("*.yaml")) if is_configuration(path)]
@@ -73,7 +76,9 @@ def known_configs(kind: str = "") -> list[str]:
 
 
 def is_configuration(path: Path) -> bool:
-    """Whether a YAML file looks like a configuration: others may be in the current folder."""
+    """Return whether a YAML file looks like a configuration: others may be in the current
+    folder.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -82,5 +87,7 @@ def is_configuration(path: Path) -> bool:
 
 
 def first_data_bin(data: object) -> Path:
-    """The (first) data-bin that ``task.data`` names: fairseq takes several, separated by colons."""
+    """Return the (first) data-bin that ``task.data`` names: fairseq takes several, separated by
+    colons.
+    """
     return Path(str(data).split(":")[0])

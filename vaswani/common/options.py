@@ -41,7 +41,8 @@ def option(
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
+    """Return a field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a
+    --no-….
 
     Given twice, an option is refused, unless it is a list: that takes every value, in order.
 
@@ -65,7 +66,7 @@ def argument(
     default: object = MISSING,
     any_name: bool = False,
 ) -> Any:
-    """A field that is a positional argument; one with a default may be left out.
+    """Return a field that is a positional argument; one with a default may be left out.
 
     A list takes any number of values; without a default, at least one. Its default is always [].
 
@@ -79,7 +80,7 @@ def argument(
 
 
 def flag_of(item: "Field[Any]") -> str:
-    """An option's flag: ``--test-set``."""
+    """Return an option's flag: ``--test-set``."""
     return item.metadata.get("flag") or f"--{item.name.replace('_', '-')}"
 
 
@@ -114,7 +115,7 @@ class Checked:
     """A dataclass of options whose numbers are checked when one is made."""
 
     def __post_init__(self) -> None:
-        """Raises UserError, naming the option, for a number outside its limits."""
+        """Raise UserError, naming the option, for a number outside its limits."""
         for item in fields(self):  # type: ignore[arg-type]
             value = getattr(self, item.name)
             limits = item.metadata
@@ -139,7 +140,7 @@ def check_encoding(options: Any) -> None:
 
 
 def is_utf8(word: str) -> bool:
-    """Whether a word of the command line was UTF-8."""
+    """Return whether a word of the command line was UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -165,7 +166,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
 
 
 def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, Table]:
-    """The arguments of ``ArgumentParser.add_argument`` for a field with this type."""
+    """Return the arguments of ``ArgumentParser.add_argument`` for a field with this type."""
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
     default = None if item.default is MISSING else item.default
@@ -233,7 +234,7 @@ def check_assignments(words: Sequence[str]) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) -> T:
-    """The options given on a command line; as in argparse, an error exits with 2.
+    """Return the options given on a command line; as in argparse, an error exits with 2.
 
     Args:
         parser: an empty parser

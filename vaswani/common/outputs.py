@@ -139,7 +139,7 @@ class Outputs:
     # ---- what kinds of outputs differ in -----------------------------------------------------
 
     def are_made(self, key: str) -> bool:
-        """Whether the outputs are there, made under this key."""
+        """Return whether the outputs are there, made under this key."""
         return False
 
     def check(self) -> None:
@@ -209,7 +209,7 @@ class RecordedOutputs(Outputs):
         self.record = record
 
     def table(self) -> dict[str, Any]:
-        """The record; empty if there is none."""
+        """Return the record; empty if there is none."""
         return read_json(self.record)
 
     def files(self) -> dict[Path, Stamp]:
@@ -218,7 +218,7 @@ class RecordedOutputs(Outputs):
         return {self.folder / name: tuple(stamp) for name, stamp in files.items()}
 
     def are_made(self, key: str) -> bool:
-        """Whether everything recorded under this key is there, and unchanged; there may be more."""
+        """Return whether everything recorded under this key is there, and unchanged."""
         stamps = self.files() if self.table().get("key") == key else {}
         return bool(stamps) and all(is_as_recorded(path, *stamp) for path, stamp in stamps.items())
 
@@ -263,14 +263,14 @@ class RecordedOutputs(Outputs):
 
 
 def files_in(path: Path) -> list[Path]:
-    """A file itself; all files and links below a folder."""
+    """Return a file itself; all files and links below a folder."""
     if path.is_symlink() or not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
 
 
 def is_as_recorded(path: Path, size: int, time: int, sha256: str) -> bool:
-    """Whether a file has this size and time, or else this hash."""
+    """Return whether a file has this size and time, or else this hash."""
     if not path.is_file():
         return False
     status = path.stat()
@@ -289,7 +289,7 @@ def keep(path: Path, why: str = "was not written by this command or has changed 
 
 
 def key_of(options: object) -> str:
-    """What JSON-able options are recognised by: their SHA-256."""
+    """Return what JSON-able options are recognised by: their SHA-256."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
@@ -391,7 +391,7 @@ class FolderOutputs(PlacedOutputs):
 
 
 def changed_files(folder: Path, record: str, sums: Mapping[str, str]) -> list[str]:
-    """The files in a folder that have another hash than in its record, or none."""
+    """Return the files in a folder that have another hash than in its record, or none."""
     return [
         path.name
         for path in sorted(folder.iterdir())

@@ -100,7 +100,7 @@ def map_ordered(
 def _started(
     make: Callable[[], Work[Item, Result]], method: str, processes: list[BaseProcess]
 ) -> Worker:
-    """A new process, added to the list, and the pipe to it."""
+    """Return a new process, added to the list, and the pipe to it."""
     if method == "spawn":  # before: it would unblock what without_interrupts blocks
         resource_tracker.ensure_running()
     context: Any = multiprocessing.get_context(method)
@@ -114,7 +114,9 @@ def _started(
 
 
 def _asked(worker: Worker, item: object, advice: str) -> Any:
-    """What a process makes of an item; UserError if it was killed, or the error that it raised."""
+    """Return what a process makes of an item; UserError if it was killed, or the error that it
+    raised.
+    """
     try:
         worker.pipe.send(item)
         result, error, trace = worker.pipe.recv()

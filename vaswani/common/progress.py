@@ -13,7 +13,7 @@ tqdm.monitor_interval = 0  # no monitor thread beside forked processes
 
 
 def bar(**options: Any) -> tqdm:
-    """A tqdm bar, shown if stderr is a terminal unless ``disable`` is given."""
+    """Return a tqdm bar, shown if stderr is a terminal unless ``disable`` is given."""
     return tqdm(**{"disable": None, **options})
 
 
@@ -27,7 +27,7 @@ class Lines(tqdm):  # type: ignore[type-arg]
 
 
 def stage_bar(title: str, total: int | None, unit: str = "pairs") -> tqdm:
-    """Counts pairs (or other units) of a stage; use as a context manager."""
+    """Count pairs (or other units) of a stage; use as a context manager."""
     options: Any = {"desc": title, "total": total, "unit": f" {unit}", "unit_scale": True}
     if sys.stderr.isatty():
         return bar(leave=False, **options)

@@ -163,7 +163,7 @@ def wait_for_end_of(parent: int) -> None:
 
 
 def output_is_gone() -> bool:
-    """Whether standard output or error cannot be flushed; drops what is left for them."""
+    """Return whether standard output or error cannot be flushed; drops what is left for them."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError):  # closed, or not a file

@@ -16,7 +16,7 @@ WIDTH = 100
 
 
 def render(template: Path, **values: object) -> str:
-    """A template, filled in. It may extend another in its folder.
+    """Return a template that is filled in. It may extend another in its folder.
 
     Raises:
         jinja2.UndefinedError: the template names a value that was not given.
@@ -47,7 +47,7 @@ def environment_in(folder: Path) -> Environment:
 
 
 def as_comment(paragraph: str) -> str:
-    """The lines of a comment in YAML, indented as the paragraph's first line is."""
+    """Return the lines of a comment in YAML, indented as the paragraph's first line is."""
     lines = paragraph.strip("\n").splitlines()
     start = lines[0][: len(lines[0]) - len(lines[0].lstrip())] + "# "
     text = " ".join(line.strip() for line in lines)
@@ -58,7 +58,7 @@ def as_comment(paragraph: str) -> str:
 
 
 def as_yaml(value: object) -> str:
-    """A value as YAML, on one line; text that YAML would misread is in quotes."""
+    """Return a value as YAML, on one line; text that YAML would misread is in quotes."""
     import yaml  # which comes with fairseq; the attention page does without it
 
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
@@ -66,5 +66,5 @@ def as_yaml(value: object) -> str:
 
 
 def as_cell(text: str) -> str:
-    """A cell of a Markdown table: ``|`` is escaped, and a line end is a space."""
+    """Return a cell of a Markdown table: ``|`` is escaped, and a line end is a space."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -15,7 +15,7 @@ Sections = dict[str, dict[str, Any]]
 
 
 def read_yaml(path: Path) -> Table:
-    """A YAML file whose top level is a table.
+    """Return a YAML file whose top level is a table.
 
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
@@ -27,7 +27,8 @@ def read_yaml(path: Path) -> Table:
 
 
 def parse_yaml(text: str, where: str) -> Table:
-    """A table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is from.
+    """Return a table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is
+    from.
 
     It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
     """

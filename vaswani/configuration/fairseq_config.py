@@ -83,7 +83,9 @@ def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> Dic
 
 
 def parse_overrides(overrides: Sequence[str]) -> DictConfig:
-    """The overrides as a configuration; raises UserError if one is not ``section.key=value``."""
+    """Return the overrides as a configuration; raises UserError if one is not
+    ``section.key=value``.
+    """
     for override in overrides:
         if not re.match(r"\w+(\.\w+)+=", override):
             raise UserError(
@@ -95,7 +97,9 @@ def parse_overrides(overrides: Sequence[str]) -> DictConfig:
 
 
 def with_defaults(sections: Sections) -> DictConfig:
-    """The configuration with these sections: fairseq's defaults, its components', resolved."""
+    """Return the configuration with these sections: fairseq's defaults, its components',
+    resolved.
+    """
     return read_only(table_with_defaults(sections))
 
 
@@ -117,12 +121,14 @@ def table_with_defaults(sections: Sections) -> Sections:
 
 @functools.cache
 def fairseqs_defaults() -> DictConfig:
-    """Every section of fairseq's, not to be changed: ``merge`` copies it, which is quicker."""
+    """Return every section of fairseq's, not to be changed: ``merge`` copies it, which is
+    quicker.
+    """
     return OmegaConf.structured(FairseqConfig)
 
 
 def read_only(table: Sections) -> DictConfig:
-    """A complete configuration, which nobody can change."""
+    """Return a complete configuration, which nobody can change."""
     with omegaconf_no_object_check():
         config = OmegaConf.create(table)
     OmegaConf.set_readonly(config, True)
@@ -130,7 +136,7 @@ def read_only(table: Sections) -> DictConfig:
 
 
 def complete(config: DictConfig, additions: Sections) -> DictConfig:
-    """A new configuration with what a training adds to its experiment; nobody can change it.
+    """Return a new configuration with what a training adds to its experiment; nobody can change it.
 
     It is what the run records.
 
@@ -142,7 +148,7 @@ def complete(config: DictConfig, additions: Sections) -> DictConfig:
 
 
 def table_of(config: DictConfig, additions: Sections) -> Sections:
-    """A configuration's table with more values."""
+    """Return a configuration's table with more values."""
     table = OmegaConf.to_container(config)
     for section, values in additions.items():
         table[section].update(values)
@@ -150,7 +156,7 @@ def table_of(config: DictConfig, additions: Sections) -> Sections:
 
 
 def writable(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
-    """A copy that may be changed, for fairseq, which does; with what is added for it alone.
+    """Return a copy that may be changed, for fairseq, which does; with what is added for it alone.
 
     No key can be added to the copy: else official fairseq's omegaconf returns None for
     getattr(section, key, default), also where the key is missing.
@@ -162,13 +168,15 @@ def writable(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noq
 
 
 def is_legacy(model: DictConfig | None) -> bool:
-    """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
+    """Return whether a model section names a model without a dataclass (fairseq's
+    ``transformer``).
+    """
     name = model.get("_name") if model else None
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
 
 
 def fairseq_form(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
-    """A copy in the form that fairseq takes, and may change: a Namespace for an old model.
+    """Return a copy in the form that fairseq takes, and may change: a Namespace for an old model.
 
     With what is added to the configuration for fairseq alone.
 
@@ -189,7 +197,7 @@ def fairseq_form(config: DictConfig, additions: Sections = {}) -> DictConfig:  #
 
 
 def check_names(sections: Sections, where: str) -> None:
-    """Raises UserError for a section, component or key that fairseq does not know.
+    """Raise UserError for a section, component or key that fairseq does not know.
 
     Also for a number where it takes a list of them, and for YAML's truth values as languages.
     """
@@ -220,7 +228,7 @@ def check_names(sections: Sections, where: str) -> None:
 
 
 def types_of(options: Any) -> dict[str, object]:
-    """The types of a dataclass's fields, by name."""
+    """Return the types of a dataclass's fields, by name."""
     return {item.name: item.type for item in dataclasses.fields(options)}
 
 
@@ -261,7 +269,7 @@ def component_keys(
 
 
 def check_values(config: DictConfig) -> None:
-    """Raises UserError or ConfigError for a value at which fairseq fails late, or never ends."""
+    """Raise UserError or ConfigError for a value at which fairseq fails late, or never ends."""
     for section, options in config.items():
         for key, value in options.items() if hasattr(options, "items") else ():
             for number in numbers_of(value):
@@ -308,7 +316,7 @@ def check_values(config: DictConfig) -> None:
 
 
 def numbers_of(value: object) -> Sequence[object]:
-    """The values in a list, or a single one."""
+    """Return the values in a list, or a single one."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return value
     return [value]

@@ -64,7 +64,7 @@ def fairseq_logs(level: int) -> None:
 
 
 def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, dict[str, Any]]:
-    """The sections of a checkpoint's configuration; of a run's, those that its folder has.
+    """Return the sections of a checkpoint's configuration; of a run's, those that its folder has.
 
     A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a run's folder.
 
@@ -79,5 +79,7 @@ def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, dict[str, Any]]
 
 
 def to_dict(section: object) -> dict[str, Any]:
-    """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
+    """Return a section as a table, whatever form the fairseq version gave it; empty if it is
+    none.
+    """
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))

@@ -60,7 +60,7 @@ class Source:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what can be no archive's."""
+        """Raise ValueError for what can be no archive's."""
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError(f"url is {self.url!r}, but has to begin with https:// or http://")
@@ -84,7 +84,7 @@ class Part:
     members: dict[str, list[str]]
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless it has sources, two sides, and names of files in one folder."""
+        """Raise ValueError unless it has sources, two sides, and names of files in one folder."""
         check_file_name(self.name, "a part is named")
         if not self.sources:
             raise ValueError("sources is empty: give at least one url")
@@ -98,7 +98,7 @@ class Part:
                 check_file_name(name, f"members of {pair} has")
 
     def files(self, langs: tuple[str, str]) -> list[str]:
-        """The names inside for one pair; UserError if the part does not have it."""
+        """Return the names inside for one pair; UserError if the part does not have it."""
         pair = "-".join(langs)
         if pair not in self.members:
             raise UserError(f"part '{self.name}' has no pair {pair}: {', '.join(self.members)}")
@@ -121,13 +121,13 @@ class Manifest:
 
 
 def check_file_name(name: str, what: str) -> None:
-    """Raises ValueError unless a name is that of a file in one folder, whichever that is."""
+    """Raise ValueError unless a name is that of a file in one folder, whichever that is."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{what} {name!r}, which is not a file name: leave out folders")
 
 
 def read_parts(manifest: Path, names: list[str]) -> list[Part]:
-    """The named parts of a manifest, in order.
+    """Return the named parts of a manifest, in order.
 
     Raises:
         UserError: the manifest does not have one, or one of its parts cannot be.
@@ -146,7 +146,7 @@ def read_parts(manifest: Path, names: list[str]) -> list[Part]:
 
 
 def read_part(name: str, table: object, manifest: Path) -> Part:
-    """One part of a manifest; UserError if a value in it is missing, or cannot be."""
+    """Return one part of a manifest; UserError if a value in it is missing, or cannot be."""
     where = f"{manifest}: part '{name}'"
     try:
         entry = read_record(PartTable, table, where)
@@ -158,7 +158,7 @@ def read_part(name: str, table: object, manifest: Path) -> Part:
 
 
 def check_archives_differ(parts: dict[str, Part], manifest: Path) -> None:
-    """Raises UserError for two archives of one name: the one would be read for the other."""
+    """Raise UserError for two archives of one name: the one would be read for the other."""
     archives: dict[str, tuple[str, Source]] = {}
     for part in parts.values():
         for source in part.sources:
@@ -223,7 +223,7 @@ def members(archive: Path, names: Container[str]) -> Iterator[tuple[str, IO[byte
 
 
 def is_zipped_link(item: zipfile.ZipInfo) -> bool:
-    """Whether a member of a zip is a symbolic link: its content is a path."""
+    """Return whether a member of a zip is a symbolic link: its content is a path."""
     return stat.S_ISLNK(item.external_attr >> 16)
 
 
@@ -250,7 +250,7 @@ def segments(sgml: str) -> Iterator[str]:
 
 
 def fetch(part: Part, folder: Path) -> Path:
-    """The archive of a part in ``folder``, checked; downloaded unless it is there.
+    """Return the archive of a part in ``folder``, checked; downloaded unless it is there.
 
     Raises:
         UserError: an existing file is wrong, or no URL gives the right one.
@@ -288,7 +288,7 @@ class WrongFile(UserError):
 
 
 def check(source: Source, path: Path) -> None:
-    """Raises WrongFile if a file has another size or SHA-256 than the manifest says."""
+    """Raise WrongFile if a file has another size or SHA-256 than the manifest says."""
     size = path.stat().st_size
     digest = sha256_of(path)
     if source.bytes not in (None, size) or source.sha256 not in (None, digest):

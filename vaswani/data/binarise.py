@@ -66,7 +66,7 @@ def binarise(
 
 
 def make_dictionary(sources: Sequence[Path], size: int | None, workers: int) -> Any:
-    """A dictionary of all words of ``sources``, or of the most frequent ones."""
+    """Return a dictionary of all words of ``sources``, or of the most frequent ones."""
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -98,7 +98,7 @@ def write_side(
 
 
 def numbering_work(numbers: dict[str, int]) -> Callable[[Chunk], list[np.ndarray]]:
-    """Returns a function from the lines of a chunk to their words' numbers, each with an end."""
+    """Return a function from the lines of a chunk to their words' numbers, each with an end."""
 
     def work(chunk: Chunk) -> list[np.ndarray]:
         lines = chunk.sides[0].decode("utf-8").split("\n")[:-1]

@@ -28,7 +28,7 @@ CACHED_WORDS = 300_000
 
 
 def counting_work() -> Callable[[Chunk], Counter[str]]:
-    """Returns a function that counts the words of a chunk, in order of first occurrence."""
+    """Return a function that counts the words of a chunk, in order of first occurrence."""
 
     def work(chunk: Chunk) -> Counter[str]:
         words = Counter(chunk.sides[0].decode("utf-8").replace("\n", " ").split(" "))
@@ -41,7 +41,8 @@ def counting_work() -> Callable[[Chunk], Counter[str]]:
 def vocabulary(
     sources: Sequence[Path], workers: int, progress: Callable[[int], object]
 ) -> Counter[str]:
-    """The words of all ``sources`` together, with their counts, in order of first occurrence.
+    """Return the words of all ``sources`` together, with their counts, in order of first
+    occurrence.
 
     Beyond twice ``MOST_WORDS`` distinct words the rarest are dropped along the way, and
     ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
@@ -57,7 +58,7 @@ def vocabulary(
 
 
 def most_frequent(words: Counter[str], most: int) -> Counter[str]:
-    """The ``most`` most frequent words, in their original order."""
+    """Return the ``most`` most frequent words, in their original order."""
     if len(words) <= most:
         return words
     frequent = {word for word, _ in words.most_common(most)}
@@ -65,7 +66,7 @@ def most_frequent(words: Counter[str], most: int) -> Counter[str]:
 
 
 def between_digits(words: Counter[str]) -> Counter[str]:
-    """The parts of words that are left without their digits, with their counts."""
+    """Return the parts of words that are left without their digits, with their counts."""
     parts: Counter[str] = Counter()
     for word, count in words.items():
         for part in re.split(r"\d", word):
@@ -119,12 +120,12 @@ def quietly() -> contextlib.AbstractContextManager[object]:
 
 
 def escaped_symbols(line: str, between: str = MARK) -> str:
-    """A line with fairseq's own symbols spelt out as single letters."""
+    """Return a line with fairseq's own symbols spelt out as single letters."""
     return _FAIRSEQS.sub(lambda match: between.join(match[0]), line) if "<" in line else line
 
 
 def splitter(codes: Path, dropout: float = 0.0) -> Callable[[str], str]:
-    """A function that splits the words of a line; subwords inside a word end in ``@@``.
+    """Return a function that splits the words of a line; subwords inside a word end in ``@@``.
 
     With ``dropout`` each merge is left out with this probability, by ``random``'s own generator.
     Extremely long words are split in several steps, since BPE is quadratic in word length. Text to

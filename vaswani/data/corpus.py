@@ -51,10 +51,10 @@ def count(train: Pair, held_out: Mapping[str, Pair], tokenised: bool) -> dict[st
 
 
 def pairs(sides: Pair) -> Iterator[tuple[bytes, bytes]]:
-    """The lines of two files, side by side, with their line ends."""
+    """Return the lines of two files, side by side, with their line ends."""
     return zip(*map(byte_lines, sides), strict=True)
 
 
 def as_numbers(hashes: "array[int]") -> NDArray[np.int64]:
-    """An array of Python's as one of NumPy's, without copying."""
+    """Return an array of Python's as one of NumPy's, without copying."""
     return np.frombuffer(hashes, dtype=np.int64)

@@ -50,7 +50,7 @@ class ParallelText(NamedTuple):
 
 
 def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections, list[str]]:
-    """What a configuration need not say of its data, which are checked.
+    """Return what a configuration need not say of its data, which are checked.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
@@ -84,14 +84,16 @@ def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections
 
 
 def prepare_command(folder: Path) -> str:
-    """The command that makes a data-bin; complete, if its folder has the name of a recipe."""
+    """Return the command that makes a data-bin; complete, if its folder has the name of a
+    recipe.
+    """
     name = folder.parent.name
     is_recipe = (CONFIGS / "data" / f"{name}.yaml").is_file()
     return f"vaswani prepare {name}" if is_recipe else "vaswani prepare"
 
 
 def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> ParallelText:
-    """The data of a task; the languages are those that were binarised, where it names none.
+    """Return the data of a task; the languages are those that were binarised, where it names none.
 
     Args:
         task: a configuration's, or a run's
@@ -118,7 +120,8 @@ def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> Paral
 
 
 def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
-    """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
+    """Return the sentence lengths of both sides, each an array [N], of a split that can be trained
+    on.
 
     Raises:
         UserError: the sides differ in length, or are empty; a file is missing or damaged, or it was
@@ -145,7 +148,7 @@ def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
 
 
 def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> list[str]:
-    """What is too long in a split, as one sentence; none if all fits.
+    """Return what is too long in a split, as one sentence; none if all fits.
 
     Args:
         config: of the training
@@ -183,7 +186,7 @@ def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> li
 
 
 def positions(config: DictConfig) -> tuple[int, int]:
-    """The longest source and target sentences that task and model accept, in tokens."""
+    """Return the longest source and target sentences that task and model accept, in tokens."""
     limits = [
         [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
         for side in ("source", "target")
@@ -209,7 +212,7 @@ def load_dictionary(path: Path) -> Dictionary:
 
 
 def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
-    """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
+    """Raise UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
     model = config.model
     plugin_model = is_plugin_model(model._name)
     shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")
@@ -224,7 +227,7 @@ def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
 
 
 def fingerprint(config: DictConfig) -> Fingerprint:
-    """What identifies the data: hashes of its dictionaries, indexes and texts."""
+    """Return what identifies the data: hashes of its dictionaries, indexes and texts."""
     return Fingerprint(DataBin(first_data_bin(config.task.data)).fingerprint())
 
 
@@ -239,7 +242,7 @@ class Index(NamedTuple):
 
 
 def read_index(prefix: str) -> Index:
-    """The index of binarised text (named without .idx), checked against its .bin file.
+    """Return the index of binarised text (named without .idx), checked against its .bin file.
 
     Format: a magic word, version (8 bytes), type (1), N (8), N sizes (4 each), N offsets (8 each).
 

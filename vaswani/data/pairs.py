@@ -55,7 +55,7 @@ class Limits:
 
 
 def limits_of(recipe: Recipe, stage: str) -> dict[str, Limits]:
-    """What the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
+    """Return what the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
 
     With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
     """
@@ -235,7 +235,7 @@ def dropout_work(
 def change(
     chunk: Chunk, name: str, sides: Sequence[TextFunction], limits: Limits | None
 ) -> Outcome:
-    """Both sides of a chunk's pairs, changed; pairs outside the limits are left out."""
+    """Return both sides of a chunk's pairs, changed; pairs outside the limits are left out."""
     pairs = []
     report = Report(seen=chunk.lines)
     rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)
@@ -251,12 +251,12 @@ def change(
 
 
 def as_bytes(pairs: list[list[str]]) -> list[bytes]:
-    """The two sides of pairs as lines."""
+    """Return the two sides of pairs as lines."""
     return ["".join(pair[side] + "\n" for pair in pairs).encode("utf-8") for side in (0, 1)]
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str], share: float = 0.0) -> None:
-    """Raises UserError if words are already split by BPE: they would be split again.
+    """Raise UserError if words are already split by BPE: they would be split again.
 
     Args:
         chunk: the lines

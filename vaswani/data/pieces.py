@@ -79,12 +79,12 @@ def learn(
 
 
 def sample(sources: Sequence[Path], step: int) -> Iterator[str]:
-    """Every ``step``-th line of all sources together."""
+    """Return every ``step``-th line of all sources together."""
     return islice(chain.from_iterable(map(read_lines, sources)), 0, None, step)
 
 
 def coverage(letters: Counter[str], most: int) -> float:
-    """The share of a text that its ``most`` most frequent characters make up.
+    """Return the share of a text that its ``most`` most frequent characters make up.
 
     At least 0.98, the least that the library takes.
     """
@@ -93,7 +93,7 @@ def coverage(letters: Counter[str], most: int) -> float:
 
 
 def load(model: Path) -> Any:
-    """The library's processor; UserError for a file that is no model."""
+    """Return the library's processor; UserError for a file that is no model."""
     from sentencepiece import SentencePieceProcessor
 
     try:
@@ -103,7 +103,9 @@ def load(model: Path) -> Any:
 
 
 def dictionary_of(model: Path) -> list[str]:
-    """The pieces in the model's order, without its symbols: fairseq's dictionary has its own."""
+    """Return the pieces in the model's order, without its symbols: fairseq's dictionary has its
+    own.
+    """
     loaded = load(model)
     numbers = range(loaded.get_piece_size())
     types = [n for n in numbers if not loaded.is_control(n) and not loaded.is_unknown(n)]
@@ -116,14 +118,14 @@ def write_dictionary(model: Path, path: Path) -> None:
 
 
 def symbols(dictionary: Path) -> list[str]:
-    """The words of a dictionary file, without fairseq's padding words."""
+    """Return the words of a dictionary file, without fairseq's padding words."""
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
         words = [line.split(" ", 1)[0] for line in stream]
     return [word for word in words if not word.startswith("madeupword")]
 
 
 def check_dictionary(model: Path, dictionary: Path) -> None:
-    """Raises UserError unless all words of a dictionary are pieces of the model."""
+    """Raise UserError unless all words of a dictionary are pieces of the model."""
     learned = set(dictionary_of(model))
     other = next((word for word in symbols(dictionary) if word not in learned), None)
     if other is not None:
@@ -134,8 +136,8 @@ def check_dictionary(model: Path, dictionary: Path) -> None:
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
-    """A function from a sentence to its pieces joined by spaces, none of them one of fairseq's
-    symbols, whatever the sentence says.
+    """Return a function from a sentence to its pieces joined by spaces, none of them one of
+    fairseq's symbols, whatever the sentence says.
 
     Raises:
         UserError: the file is not a model.
@@ -150,6 +152,8 @@ def splitter(codes: Path) -> Callable[[str], str]:
 
 
 def joiner(model: Path) -> Callable[[str], str]:
-    """A function from pieces joined by spaces to one line of text; bytes become characters."""
+    """Return a function from pieces joined by spaces to one line of text; bytes become
+    characters.
+    """
     loaded = load(model)
     return lambda line: safe_line(loaded.decode(line.split()).replace("\n", " ")).strip(" ")

@@ -85,7 +85,7 @@ class Job:
         return self.prepared.folder
 
     def pair(self, folder: Path, split: str) -> Pair:
-        """The two files of a set."""
+        """Return the two files of a set."""
         return sides_in(folder, split, self.recipe.langs)
 
     @property
@@ -94,11 +94,11 @@ class Job:
         return self.prepared.subword_file(self.recipe.subword)
 
     def hash_of(self, what: str) -> str | None:
-        """The hash of one of the other files; None if it is not read."""
+        """Return the hash of one of the other files; None if it is not read."""
         return sha256_of(self.read[what]) if what in self.read else None
 
     def source_key(self) -> str:
-        """A hash of the job's input, by which a later run knows it again."""
+        """Return a hash of the job's input, by which a later run knows it again."""
         if not self.parts:
             hashes = {
                 split: [[sha256_of(path) for path in pair] for pair in pairs]
@@ -122,7 +122,7 @@ class Stage(NamedTuple):
     fields: tuple[str, ...]
 
     def key(self, job: Job, before: str) -> str:
-        """A hash of all that its output depends on; ``before`` is the key of the stage before."""
+        """Return a hash of all that its output depends on; ``before``: of the stage before."""
         if not self.fields:
             return key_of([before, self.name, None])
         values = {
@@ -135,11 +135,11 @@ class Stage(NamedTuple):
 
 
 def stages_of(job: Job) -> list[Stage]:
-    """The stages of a job, in order."""
+    """Return the stages of a job, in order."""
     recipe = job.recipe
 
     def added(*names: str) -> tuple[str, ...]:
-        """Those that are not in the key of text without them, which earlier versions have made."""
+        """Return those that are not in the keys of text that earlier versions have made."""
         return tuple(name for name in names if getattr(recipe, name) != getattr(Recipe, name))
 
     dropout = ("bpe_dropout", "copies") if recipe.bpe_dropout is not None else ()
@@ -233,7 +233,7 @@ def make_raw(job: Job, out: Path) -> StageReport:
 
 
 def make_text(job: Job, out: Path) -> StageReport:
-    """The raw sentences: readable, one per line, parallel; normalised if asked."""
+    """Return the raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
     counts: StageReport = {}
@@ -302,7 +302,7 @@ def make_tokens(job: Job, out: Path) -> StageReport:
 
 
 def make_codes(job: Job, out: Path) -> StageReport:
-    """The joint BPE, or the joint model of SentencePiece; returns its size.
+    """Return the joint BPE, or the joint model of SentencePiece; returns its size.
 
     It is learned on the training text of both languages, or taken from other text. With trees, BPE
     is learned on the words alone.
@@ -327,7 +327,7 @@ def make_codes(job: Job, out: Path) -> StageReport:
 
 
 def make_bpe(job: Job, out: Path) -> StageReport:
-    """The text in subwords, by BPE or SentencePiece, within the limits on subwords.
+    """Return the text in subwords, by BPE or SentencePiece, within the limits on subwords.
 
     With BPE-dropout, the training text is split several times, differently each time.
     """
@@ -393,5 +393,5 @@ def transform_each_set(
 
 
 def count_pairs(pairs: Sequence[Pair]) -> int:
-    """The number of pairs in all of these files."""
+    """Return the number of pairs in all of these files."""
     return sum(text.count_lines(pair[0]) for pair in pairs)

@@ -63,7 +63,8 @@ def prepare(options: PrepareOptions) -> PreparedText:
 
 
 def next_command(text: PreparedText, name: str | None, like: str | None) -> str:
-    """The command that follows: an experiment on this data is trained, else one is made for it.
+    """Return the command that follows: an experiment on this data is trained, else one is made for
+    it.
 
     Args:
         text: what was prepared
@@ -82,7 +83,8 @@ def next_command(text: PreparedText, name: str | None, like: str | None) -> str:
 
 
 def job_of(options: PrepareOptions) -> Job:
-    """What the arguments name: a recipe or one's own text, the output folder, and the archives.
+    """Return what the arguments name: a recipe or one's own text, the output folder, and the
+    archives.
 
     Raises:
         UserError: an unknown recipe, or invalid options.
@@ -113,7 +115,7 @@ def job_of(options: PrepareOptions) -> Job:
 
 
 def recipe_of(options: PrepareOptions) -> tuple[Recipe, Path]:
-    """The recipe that the arguments name or make up, and where its result goes.
+    """Return the recipe that the arguments name or make up, and where its result goes.
 
     Raises:
         UserError: there is no such recipe, or the arguments contradict it.
@@ -135,7 +137,8 @@ def recipe_of(options: PrepareOptions) -> tuple[Recipe, Path]:
 
 
 def rules_of_earlier_text(text: PreparedText) -> dict[str, object]:
-    """The keys of ``NEW_TEXT`` as a folder has them, whose text this command has made before.
+    """Return the keys of ``NEW_TEXT`` as a folder has them, whose text this command has made
+    before.
 
     So it is not made anew where an earlier version made it, under a run that was trained on it.
     """
@@ -147,8 +150,8 @@ def rules_of_earlier_text(text: PreparedText) -> dict[str, object]:
 
 
 def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
-    """The two files of each set of one's own text; the same file for both sides, of trees and of
-    tables (``.tsv``).
+    """Return the two files of each set of one's own text; the same file for both sides, of trees
+    and of tables (``.tsv``).
 
     Without a folder, the demo's text is that which comes with ``vaswani``.
 
@@ -169,7 +172,7 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
 
 
 def check_places(job: Job, names: list[str]) -> None:
-    """Raises UserError if an input is inside an output; called before anything is touched."""
+    """Raise UserError if an input is inside an output; called before anything is touched."""
     inputs = list(job.read.values())
     for pairs in job.sources.values():
         for pair in pairs:

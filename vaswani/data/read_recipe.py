@@ -106,7 +106,7 @@ class RecipeOptions(Checked):
     )
 
     def keys(self) -> dict[str, object]:
-        """The keys that are given; not ``like``, which names text whose recipe is read."""
+        """Return the keys that are given; not ``like``, which names text whose recipe is read."""
         table = {item.name: getattr(self, item.name) for item in fields(RecipeOptions)}
         del table["like"]
         if self.train and len(self.train) == 1:
@@ -155,7 +155,7 @@ class PrepareOptions(WorkOptions, RecipeOptions, PlaceOptions):
 
 
 def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
-    """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
+    """Return a checked recipe from a YAML table or from arguments; ``where`` names it in errors.
 
     Raises:
         UserError: an unknown or missing key, or a value that is not among the choices.
@@ -215,7 +215,7 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
 
 
 def check_dropout(table: Mapping[str, Any], where: str) -> None:
-    """Raises UserError for BPE-dropout that cannot be, or copies that would all be equal."""
+    """Raise UserError for BPE-dropout that cannot be, or copies that would all be equal."""
     dropout = table.get("bpe_dropout")
     if dropout is None:
         if table.get("copies", 1) != 1:
@@ -238,7 +238,7 @@ def check_dropout(table: Mapping[str, Any], where: str) -> None:
 
 
 def find_recipe(name: str) -> tuple[Recipe, Path]:
-    """The recipe for the name of an experiment or recipe, and the folder it makes.
+    """Return the recipe for the name of an experiment or recipe, and the folder it makes.
 
     An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
     or, for one's own text, the one left in the folder: ``data/NAME/recipe.yaml``.

@@ -45,7 +45,7 @@ class Difference(NamedTuple):
 
 
 def shape(text: str) -> str:
-    """A text in which words and numbers do not count."""
+    """Return a text in which words and numbers do not count."""
     return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text))
 
 
@@ -76,12 +76,14 @@ class RoundTrip:
 
 
 def is_low(lines: float | None, bleu: float) -> bool:
-    """Whether a round trip loses too much; text of earlier versions has no count of lines."""
+    """Return whether a round trip loses too much; text of earlier versions has no count of
+    lines.
+    """
     return bleu < LOW if lines is None else lines < ENOUGH_LINES
 
 
 def limit(lines: float | None, bleu: float, subword: Name) -> str:
-    """What a low score of a round trip means, and what to do."""
+    """Return what a low score of a round trip means, and what to do."""
     share = "" if lines is None else f" and {lines:.2f} % of the lines right"
     meaning = (
         f"a perfect system would get BLEU {bleu:.2f}{share}, because the text cannot be restored "
@@ -93,7 +95,8 @@ def limit(lines: float | None, bleu: float, subword: Name) -> str:
 
 
 def measure_round_trip(recipe: Recipe, prepared: PreparedText) -> RoundTrip | None:
-    """The round trip of prepared text's target side; None where there are only tokens, or trees.
+    """Return the round trip of prepared text's target side; None where there are only tokens, or
+    trees.
 
     Args:
         recipe: how it was prepared
@@ -115,7 +118,7 @@ def measure_round_trip(recipe: Recipe, prepared: PreparedText) -> RoundTrip | No
 
 
 def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
-    """A function from a target sentence of a set to what is restored from its tokens."""
+    """Return a function from a target sentence of a set to what is restored from its tokens."""
     text = recipe.text
     if split != "test":
         text = replace(text, straight_apostrophes=False)
@@ -128,7 +131,7 @@ def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
 
 
 def unchanged_share(written: list[str], restored: list[str]) -> float:
-    """How many of a hundred lines are as written; spaces in a row are one, as for Moses.
+    """Return how many of a hundred lines are as written; spaces in a row are one, as for Moses.
 
     Rounded down, so that 100 means all.
     """
@@ -145,7 +148,7 @@ def bleu(restored: list[str], written: list[str]) -> float:
 
 
 def differences(written: Iterable[str], restored: Iterable[str]) -> list[tuple[Difference, int]]:
-    """The kinds of differences, the commonest first: an example of each, and how many."""
+    """Return the kinds of differences, the commonest first: an example of each, and how many."""
     counts: Counter[tuple[str, ...]] = Counter()
     examples: dict[tuple[str, ...], Difference] = {}
     for before, after in zip(written, restored, strict=True):

@@ -35,7 +35,7 @@ class SharedVocabulary:
     files: tuple[Path, Path]
 
     def recipe_for(self, own: Mapping[str, object], name: str) -> Recipe:
-        """The recipe applied to other text, with changes from the arguments ``own``.
+        """Return the recipe applied to other text, with changes from the arguments ``own``.
 
         Raises:
             UserError: the arguments contradict it, or name no text.
@@ -58,7 +58,8 @@ class SharedVocabulary:
 
 
 def shared_vocabulary(name: str) -> SharedVocabulary:
-    """What the text in a folder or a data-bin, of a run or a model, was split and numbered with.
+    """Return what the text in a folder or a data-bin, of a run or a model, was split and numbered
+    with.
 
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
@@ -84,18 +85,20 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
 
 
 def text_named(name: str) -> PreparedText | None:
-    """The folder of prepared text that this is, or the data-bin of; None if it is neither."""
+    """Return the folder of prepared text that this is, or the data-bin of; None if it is
+    neither.
+    """
     places = [PreparedText(Path(name)), PreparedText(Path(name).parent)]
     return next((text for text in places if text.has_data_bin), None)
 
 
 def is_text(name: str) -> bool:
-    """Whether ``--like`` names prepared text, rather than a run or a packed model."""
+    """Return whether ``--like`` names prepared text, rather than a run or a packed model."""
     return not is_model_folder(Path(name)) and text_named(name) is not None
 
 
 def in_model(folder: Path) -> SharedVocabulary:
-    """The codes and the dictionary of a packed model, and the recipe of its text.
+    """Return the codes and the dictionary of a packed model, and the recipe of its text.
 
     Raises:
         UserError: the folder is damaged, words are not split, or the dictionaries differ.
@@ -124,7 +127,7 @@ def in_model(folder: Path) -> SharedVocabulary:
 
 
 def text_of_run(name: str) -> PreparedText:
-    """The folder of the text that a run was trained on.
+    """Return the folder of the text that a run was trained on.
 
     Raises:
         UserError: there is no such run, or its dictionary is not the one of before.

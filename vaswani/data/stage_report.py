@@ -24,7 +24,7 @@ StageReport = dict[str, Report | int]
 
 
 def report_to_json(report: StageReport) -> dict[str, object]:
-    """A stage's report as its record holds it."""
+    """Return a stage's report as its record holds it."""
     return {
         name: asdict(value) if isinstance(value, Report) else value
         for name, value in report.items()
@@ -32,7 +32,7 @@ def report_to_json(report: StageReport) -> dict[str, object]:
 
 
 def report_from_json(table: Mapping[str, Any]) -> StageReport:
-    """The report that a record holds."""
+    """Return the report that a record holds."""
     report: StageReport = {}
     names = [item.name for item in fields(Report)]
     for name, value in table.items():

@@ -34,7 +34,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def find_text(prefix: PathLike, lang: str) -> Path:
-    """The file ``PREFIX.LANG``, or a compressed one: ``.gz`` or ``.xz``.
+    """Return the file ``PREFIX.LANG``, or a compressed one: ``.gz`` or ``.xz``.
 
     Raises:
         UserError: there is none.
@@ -62,7 +62,9 @@ def find_text(prefix: PathLike, lang: str) -> Path:
 
 
 def is_table(path: PathLike) -> bool:
-    """Whether a path is a file of pairs in two columns, by its name: ``.tsv``, also compressed."""
+    """Return whether a path is a file of pairs in two columns, by its name: ``.tsv``, also
+    compressed.
+    """
     name = str(path)
     for end in PACKED:
         name = name.removesuffix(end)
@@ -87,7 +89,7 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def decode(line: bytes, path: PathLike, number: int) -> str:
-    """The text of a line of a file, without a byte order mark before it.
+    """Return the text of a line of a file, without a byte order mark before it.
 
     Raises:
         UserError: it is not UTF-8; gives the place.
@@ -102,7 +104,7 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The sentences of a text file, compressed or not: split only at ``\\n``, without it.
+    """Return the sentences of a text file, compressed or not: split only at ``\\n``, without it.
 
     Raises:
         UserError: it is not UTF-8 (gives the line), or is a damaged compressed file.
@@ -117,12 +119,16 @@ def lines_in(lines: Iterable[bytes], path: Path) -> Iterator[str]:
 
 
 def safe_line(line: str) -> str:
-    """The sentence without line end or byte order mark; odd spaces and controls become spaces."""
+    """Return the sentence without line end or byte order mark; odd spaces and controls become
+    spaces.
+    """
     return _ODD_SPACE.sub(" ", line.rstrip("\r").lstrip(BYTE_ORDER_MARK))
 
 
 def is_blank(line: str) -> bool:
-    """Whether nothing in the line is visible (only spaces, controls and format characters)."""
+    """Return whether nothing in the line is visible (only spaces, controls and format
+    characters).
+    """
     return not any(char.isprintable() and not char.isspace() for char in line)
 
 
@@ -134,7 +140,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines: of ``\\n`` bytes, plus a last line without one."""
+    """Return the number of lines: of ``\\n`` bytes, plus a last line without one."""
     return sum(1 for _ in byte_lines(path))
 
 

@@ -22,7 +22,9 @@ LONGEST_ELSEWHERE = 15
 
 
 def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
-    """A function from a line to a safe sentence: normalised if asked, empty if it is blank."""
+    """Return a function from a line to a safe sentence: normalised if asked, empty if it is
+    blank.
+    """
     normalise = normaliser(recipe.language(lang)) if recipe.normalise == "all" else str
     compose = composed if recipe.unicode == "NFC" else str
 
@@ -34,7 +36,8 @@ def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
 
 
 def composed(line: str) -> str:
-    """A line in Unicode's form NFC: letters with their accents as one character, if there is one.
+    """Return a line in Unicode's form NFC: letters with their accents as one character, if there is
+    one.
 
     macOS writes letters and accents apart (NFD): they look the same, and would be other words.
     """
@@ -42,7 +45,7 @@ def composed(line: str) -> str:
 
 
 def tokeniser(recipe: TextRecipe, lang: str) -> TextFunction:
-    """A function from a clean sentence to its tokens, joined by spaces, or to raw text."""
+    """Return a function from a clean sentence to its tokens, joined by spaces, or to raw text."""
     by_moses = recipe.tokeniser == "moses"
     language = recipe.language(lang)
     split = moses_tokeniser(language, recipe.split_hyphens) if by_moses else str
@@ -55,7 +58,8 @@ def tokeniser(recipe: TextRecipe, lang: str) -> TextFunction:
 
 
 def splitter(recipe: TextRecipe, codes: Path | None, dropout: float = 0.0) -> TextFunction:
-    """A function from tokens, or raw text, to subwords; none is read as one of fairseq's symbols.
+    """Return a function from tokens, or raw text, to subwords; none is read as one of fairseq's
+    symbols.
 
     Args:
         recipe: how the text is prepared
@@ -85,7 +89,9 @@ class SourceText:
         self.subwords = splitter(recipe, codes)
 
     def tokens(self, line: str) -> str:
-        """The tokens of a sentence, joined by spaces, or its raw text; empty for a blank one."""
+        """Return the tokens of a sentence, joined by spaces, or its raw text; empty for a blank
+        one.
+        """
         sentence = self.clean(line.replace("\n", " "))
         return self.tokenise(sentence) if sentence else ""
 
@@ -130,7 +136,8 @@ def normaliser(lang: str) -> Callable[[str], str]:
 
 
 def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
-    """A function from a sentence to its tokens joined by spaces (Moses rules, escapes included).
+    """Return a function from a sentence to its tokens joined by spaces (Moses rules, escapes
+    included).
 
     ``split_hyphens`` is Moses' ``-a``: "well-known" becomes "well @-@ known".
     """
@@ -141,12 +148,14 @@ def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], s
 
 
 def is_lowercase(words: list[str]) -> bool:
-    """Whether a dictionary has lower-case letters and no capitals."""
+    """Return whether a dictionary has lower-case letters and no capitals."""
     return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)
 
 
 def hardly_spaced(lines: Iterable[str]) -> bool:
-    """Whether text has hardly any spaces: more letters from one to the next than words have."""
+    """Return whether text has hardly any spaces: more letters from one to the next than words
+    have.
+    """
     import regex
 
     words = [word for line in lines for word in line.split()]
@@ -158,7 +167,7 @@ def hardly_spaced(lines: Iterable[str]) -> bool:
 
 
 def detokeniser(lang: str, version: int = moses.VERSION) -> TextFunction:
-    """A detokeniser for one language, which joins punctuation to its neighbours again.
+    """Return a detokeniser for one language, which joins punctuation to its neighbours again.
 
     Also what Moses' own leaves apart: :mod:`vaswani_transformer.io.moses`.
 
@@ -178,5 +187,5 @@ def moses_detokeniser(lang: str) -> TextFunction:
 
 
 def unescape(token: str) -> str:
-    """A token without escapes: Moses writes ``'`` as ``&apos;`` and the like."""
+    """Return a token without escapes: Moses writes ``'`` as ``&apos;`` and the like."""
     return html.unescape(token)

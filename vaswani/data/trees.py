@@ -52,7 +52,7 @@ class Tree(NamedTuple):
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """The trees of a file, compressed or not, one a line.
+    """Return the trees of a file, compressed or not, one a line.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -95,7 +95,7 @@ def write_sides(
 
 
 def parse_tree(line: str) -> Tree:
-    """A tree from Penn brackets, with its root normalised, without traces and functions.
+    """Return a tree from Penn brackets, with its root normalised, without traces and functions.
 
     ``NP-SBJ`` and ``NP=2`` become NP. Traces go, with the constituents that hold nothing else. The
     root may be called TOP, ROOT, S1 or nothing, or may be missing.
@@ -139,7 +139,7 @@ def parse_tree(line: str) -> Tree:
 
 
 def linearise(tree: Tree, tags: bool = False) -> list[str]:
-    """The tree as the tokens that the model learns to write: see the top of this file.
+    """Return the tree as the tokens that the model learns to write: see the top of this file.
 
     ``tags``: keep the part-of-speech tags instead of XX.
     """
@@ -147,14 +147,14 @@ def linearise(tree: Tree, tags: bool = False) -> list[str]:
 
 
 def penn_brackets(tree: Tree) -> str:
-    """The tree as a line that ``parse_tree`` reads."""
+    """Return the tree as a line that ``parse_tree`` reads."""
     leaves = [f"({tag} {word})" for tag, word in zip(tree.tags, tree.words, strict=True)]
     text = " ".join([f"({ROOT}", *_flatten(tree, leaves, ""), ")"])
     return re.sub(r" (?=\))", "", text)
 
 
 def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
-    """The tree over ``words`` (at least one) that is nearest to a hypothesis of the model.
+    """Return the tree over ``words`` (at least one) that is nearest to a hypothesis of the model.
 
     The inverse of ``linearise``; but any other sequence is made into a tree, too:
 

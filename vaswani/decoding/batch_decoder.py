@@ -84,13 +84,13 @@ class BatchDecoder:
         self.engine.processes = self.workers
 
     def sample(self, batch: Batch) -> Sample:
-        """A batch in fairseq's form."""
+        """Return a batch in fairseq's form."""
         sentences = [self.dataset[number] for number in batch.places]
         sample: Sample = self.dataset.collater(sentences)
         return sample
 
     def sample_for_search(self, batch: Batch) -> Sample:
-        """A batch on the device that searches."""
+        """Return a batch on the device that searches."""
         sample = self.sample(batch)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
 
@@ -159,12 +159,14 @@ class LogWriter:
 
 
 def text_of_run(task: Mapping[str, object]) -> PreparedText:
-    """The folder with the recipe and the subword model of the data that a run's task names."""
+    """Return the folder with the recipe and the subword model of the data that a run's task
+    names.
+    """
     return PreparedText.of(first_data_bin(task.get("data")))
 
 
 def data_of_run(task: Mapping[str, object]) -> data_bin.ParallelText:
-    """The data that a run's task names, with its languages.
+    """Return the data that a run's task names, with its languages.
 
     Raises:
         UserError: there is none.
@@ -175,7 +177,8 @@ def data_of_run(task: Mapping[str, object]) -> data_bin.ParallelText:
 
 
 def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
-    """The files read for a subset (dictionaries, source, target), and its number of sentences.
+    """Return the files read for a subset (dictionaries, source, target), and its number of
+    sentences.
 
     Raises:
         UserError: no such data or subset, or it is empty or damaged.

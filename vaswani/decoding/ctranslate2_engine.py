@@ -47,7 +47,7 @@ class CTranslate2Engine(Engine):
         self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def subwords(self, batch: Batch) -> list[list[str]]:
-        """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
+        """Return a batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
@@ -102,7 +102,7 @@ class CTranslate2Engine(Engine):
 
 
 def check_supported(options: TranslationOptions) -> None:
-    """Raises UserError for a search that CTranslate2 lacks."""
+    """Raise UserError for a search that CTranslate2 lacks."""
     lacking = {
         "--length-penalty gnmt": options.length_penalty == "gnmt"
         and "it divides by a power of the length alone; --lenpen is the power",
@@ -117,7 +117,7 @@ def check_supported(options: TranslationOptions) -> None:
 
 
 def threads(requested: int | None) -> int:
-    """How many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
+    """Return how many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if requested is not None:
         return limit_workers(max(1, requested))  # it would wait for ever
@@ -148,7 +148,7 @@ def load(folder: ExportedModel, device: str | None, workers: int) -> Any:
 
 
 def vocabularies(folder: ExportedModel) -> list[Vocabulary]:
-    """The vocabularies of source and target."""
+    """Return the vocabularies of source and target."""
     per_side = []
     for side in ("source", "target"):
         paths = [folder.path / f"{name}_vocabulary.json" for name in (side, "shared")]

@@ -57,13 +57,13 @@ class Dictionary(Protocol):
     def __getitem__(self, number: int, /) -> str: ...
     def __len__(self) -> int: ...
     def index(self, sym: str) -> int:
-        """The id of a symbol; for an unknown one, that of ``<unk>``."""
+        """Return the id of a symbol; for an unknown one, that of ``<unk>``."""
 
     def bos(self) -> int:
-        """The id of the beginning of a sentence."""
+        """Return the id of the beginning of a sentence."""
 
     def eos(self) -> int:
-        """The id of the end of a sentence."""
+        """Return the id of the end of a sentence."""
 
 
 class Engine(ABC):
@@ -95,7 +95,7 @@ class Engine(ABC):
     def search(
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress
     ) -> Generator[BatchHypotheses, None, None]:
-        """The hypotheses of each batch, in the order of the batches.
+        """Return the hypotheses of each batch, in the order of the batches.
 
         It is quickest if they are sorted by length, the shortest first.
         """
@@ -116,7 +116,7 @@ def ignore(sentences: int) -> None:
 
 
 def most_tokens(options: TranslationOptions, source: int, longest: int) -> int:
-    """The most tokens that a translation may have, its end included.
+    """Return the most tokens that a translation may have, its end included.
 
     Args:
         options: of the search

@@ -52,7 +52,7 @@ class FairseqEngine(ProcessEngine):
         self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
     def sample_of_ids(self, batch: Batch) -> Sample:
-        """A batch in fairseq's form."""
+        """Return a batch in fairseq's form."""
         lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
         net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
         return {"net_input": net_input}
@@ -91,7 +91,7 @@ class FairseqEngine(ProcessEngine):
 
 
 def token_hypothesis(hypothesis: Mapping[str, Tensor]) -> TokenHypothesis:
-    """A hypothesis of fairseq's, in Python's numbers, which processes exchange fast."""
+    """Return a hypothesis of fairseq's, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
         hypothesis["tokens"].tolist(),
         float(hypothesis["score"]),

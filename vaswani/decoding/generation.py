@@ -142,14 +142,16 @@ def print_report(report: Mapping[str, Any], path: Path) -> None:
 
 
 def has_references(translations: Translations) -> bool:
-    """Whether ``vaswani prepare`` made the data, and so knows the references of translations."""
+    """Return whether ``vaswani prepare`` made the data, and so knows the references of
+    translations.
+    """
     record = translations.record()
     assert record and record.data, "they were made"
     return PreparedText.of(first_data_bin(record.data)).has_recipe
 
 
 def target_text(config: DictConfig) -> TargetText:
-    """What joins the data's subwords to text.
+    """Return what joins the data's subwords to text.
 
     Raises:
         UserError: SentencePiece made them, but its model is no longer beside the data.
@@ -179,8 +181,9 @@ def translate(
 
 
 def key_of_translation(config: DictConfig, files: list[Path], precision: str) -> str:
-    """A hash of all that translations depend on: these files' contents, task, search, batches,
-    what products are computed in, and how text is restored."""
+    """Return a hash of all that translations depend on: these files' contents, task, search,
+    batches, what products are computed in, and how text is restored.
+    """
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
@@ -236,7 +239,7 @@ def generation_config(
 
 
 def decoding_task(request: Request, trained: Mapping[str, Any]) -> dict[str, Any]:
-    """The task section to decode with.
+    """Return the task section to decode with.
 
     fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
     results in less time.
@@ -250,7 +253,7 @@ def decoding_task(request: Request, trained: Mapping[str, Any]) -> dict[str, Any
 
 
 def search_of(request: Request, trained: Sections) -> TranslationOptions:
-    """How to search: as the run's configuration says, then as requested.
+    """Return how to search: as the run's configuration says, then as requested.
 
     Raises:
         UserError: an invalid option.
@@ -285,8 +288,8 @@ def decode(
 def align_to_source(
     translated: Iterable[Translated], total: int, tokens: Callable[[str], str] = undo
 ) -> tuple[list[str], list[int]]:
-    """One translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of those
-    not translated.
+    """Return one translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of
+    those not translated.
 
     An empty source line has an empty translation, whatever the model makes of it.
     """

@@ -23,7 +23,7 @@ ADVICE = "give fewer --workers or a smaller --max-tokens"
 
 
 def search_processes(requested: int | None, on_cpu: bool) -> int:
-    """How many processes may translate: as many as requested, or as torch would use threads.
+    """Return how many processes may translate: as many as requested, or as torch would use threads.
 
     Torch uses one for each physical core available to this process, or ``OMP_NUM_THREADS``. On a
     GPU there is one process.
@@ -78,10 +78,10 @@ class ProcessEngine(Engine):
 
     @abstractmethod
     def logits(self, batch: Batch, previous: Tensor) -> Tensor:
-        """The model's, for a batch and the decoder's input [B, T]: [B, T, V]."""
+        """Return the model's, for a batch and the decoder's input [B, T]: [B, T, V]."""
 
     def source_of(self, batch: Batch) -> Tensor:
-        """The source of a batch, padded on the left, int64 [B, S]."""
+        """Return the source of a batch, padded on the left, int64 [B, S]."""
         longest = max(map(len, batch.ids))
         rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
         return torch.tensor(rows, device=self.device)

@@ -88,7 +88,7 @@ class TorchEngine(ProcessEngine):
         ]
 
     def best(self, memory: Memory, source: Tensor, options: TranslationOptions) -> BatchHypotheses:
-        """The hypotheses of a beam search, best first."""
+        """Return the hypotheses of a beam search, best first."""
         with self.errors_for_users():
             longest = self.longest_target - 1
             hypotheses = search(self.model.decoder, memory, source, options, longest)
@@ -110,7 +110,7 @@ class TorchEngine(ProcessEngine):
 
 
 def check_device(device: str) -> None:
-    """Raises UserError for a device that torch does not know, or that is not here."""
+    """Raise UserError for a device that torch does not know, or that is not here."""
     try:
         torch.empty(1, device=device).to("cpu")  # "meta", too, has no values
     except (AssertionError, NotImplementedError, RuntimeError) as error:
@@ -121,7 +121,7 @@ def check_device(device: str) -> None:
 def network_of(
     folder: ModelFolder, user_dir: str | None
 ) -> tuple[nn.Module, Vocabulary, Vocabulary]:
-    """A folder's model, in evaluation mode, and its two vocabularies.
+    """Return a folder's model, in evaluation mode, and its two vocabularies.
 
     Nothing is imported because a folder names it: a variant needs the user's ``user_dir``.
 

@@ -61,7 +61,7 @@ class Windows:
         self.rest = self.read()
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        """The remaining windows: the number of the first line, from 1; the lines."""
+        """Return the remaining windows: the number of the first line, from 1; the lines."""
         return self.rest
 
     def read(self) -> Iterator[tuple[int, list[str]]]:
@@ -80,7 +80,7 @@ class Windows:
 
 
 def check_files(paths: Sequence[Path]) -> None:
-    """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
+    """Raise UserError for what cannot be read as text; a pipe is checked when it is read."""
     for path in paths:
         if path.is_dir() or not path.exists():
             raise UserError(f"there is no file {path}")
@@ -209,7 +209,7 @@ class OutputReport:
 
 
 def key_of_output(folder: TextModel, options: object) -> str:
-    """A hash of the model and the options; the text has a separate one."""
+    """Return a hash of the model and the options; the text has a separate one."""
     return key_of([folder.sums_without_card, options])
 
 
@@ -241,11 +241,11 @@ class TranslatedFile:
 
     @staticmethod
     def is_report(path: Path) -> bool:
-        """Whether a file is a report of this kind."""
+        """Return whether a file is a report of this kind."""
         return read_record(path, OutputReport.from_json).is_complete
 
     def is_begun(self) -> bool:
-        """Whether the same command would continue after some lines."""
+        """Return whether the same command would continue after some lines."""
         return read_record(self.state_file, PartRecord.from_json).key == self.key
 
     @contextlib.contextmanager
@@ -271,7 +271,7 @@ class TranslatedFile:
                     self.part.unlink(missing_ok=True)
 
     def is_done(self, windows: Windows) -> bool:
-        """Whether the file is done, for the same text; reads the text only if it may be."""
+        """Return whether the file is done, for the same text; reads the text only if it may be."""
         earlier = read_record(self.report_file, OutputReport.from_json)
         if earlier.key != self.key or not self.path.is_file() or not windows.paths:
             return False

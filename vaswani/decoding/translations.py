@@ -12,7 +12,7 @@ from vaswani.folders.search_options import BEAM_OPTIONS, flag
 
 
 def translation_outputs(translations: Translations) -> RecordedOutputs:
-    """All that one decoding makes: everything, or nothing."""
+    """Return the files that one decoding makes, written all or not at all."""
     folder = translations.folder
     files = (translations.tokens, translations.text, translations.log)
     return RecordedOutputs(
@@ -27,7 +27,7 @@ def translation_outputs(translations: Translations) -> RecordedOutputs:
 
 
 def check_replaceable(results: RecordedOutputs) -> None:
-    """Raises UserError if the folder has files of these names from elsewhere."""
+    """Raise UserError if the folder has files of these names from elsewhere."""
     unknown = results.unknown_file()
     if unknown:
         raise UserError(
@@ -40,14 +40,16 @@ def check_replaceable(results: RecordedOutputs) -> None:
 
 
 def decoding(config: Sections) -> dict[str, Any]:
-    """What a configuration says about decoding: the search's options, and the data."""
+    """Return what a configuration says about decoding: the search's options, and the data."""
     search = {name: config["generation"][name] for name in BEAM_OPTIONS}
     penalty = config["task"].get("length_penalty") or "fairseq"
     return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
 
 
 def decoding_options(run: Run, config: Sections) -> list[str]:
-    """What 'vaswani generate' has to be told to decode as a configuration says, not as trained."""
+    """Return what 'vaswani generate' has to be told to decode as a configuration says, not as
+    trained.
+    """
     trained = decoding(run.configuration())
     requested = decoding(config)
     words = []
@@ -58,7 +60,9 @@ def decoding_options(run: Run, config: Sections) -> list[str]:
 
 
 def is_decoded(run: Run, checkpoint: Path, config: Sections, subset: str = "test") -> bool:
-    """Whether a run's translations are scored, and by this checkpoint as a configuration says."""
+    """Return whether a run's translations are scored, and by this checkpoint as a configuration
+    says.
+    """
     translations = run.translations(subset)
     record = translations.record()
     if record is None or record.facts != translations.scores().get("translation"):

@@ -70,7 +70,8 @@ class Word(NamedTuple):
 
 
 def words_of(subwords: Sequence[str], in_parts: bool = True) -> list[Word]:
-    """The words that subwords form; one left unfinished at the end of the sentence ends there.
+    """Return the words that subwords form; one left unfinished at the end of the sentence ends
+    there.
 
     Without ``in_parts`` every subword is a word, and a mark at its end belongs to it.
     """
@@ -138,7 +139,8 @@ class Translator:
         device: str | None = None,
         user_dir: str | None = None,
     ) -> "Translator":
-        """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
+        """Return the model in a folder that ``vaswani pack`` made, or ``vaswani export --to
+        ctranslate2``.
 
         Raises:
             vaswani.common.errors.UserError: it is not such a folder, or was altered.
@@ -213,8 +215,9 @@ class Translator:
         return InputSentence(line, subwords, self.words(subwords), ids, too_long)
 
     def words(self, subwords: Sequence[str]) -> list[Word]:
-        """The words that subwords form; of SentencePiece, the pieces themselves: there may be no
-        space in a sentence."""
+        """Return the words that subwords form; of SentencePiece, the pieces themselves: there may
+        be no space in a sentence.
+        """
         return words_of(subwords, in_parts=self.folder.recipe.subword != SENTENCEPIECE)
 
     def search(
@@ -223,7 +226,9 @@ class Translator:
         options: TranslationOptions,
         progress: Progress = ignore,
     ) -> list[list[TokenHypothesis]]:
-        """The hypotheses of each sentence, best first; none where there is nothing to translate."""
+        """Return the hypotheses of each sentence, best first; none where there is nothing to
+        translate.
+        """
         options = self.engine.prepare(options)
         batches = batches_of(sentences, options.max_tokens or self.engine.batch_tokens)
         hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
@@ -239,7 +244,7 @@ class Translator:
         hypotheses: list[TokenHypothesis],
         options: TranslationOptions,
     ) -> Translation:
-        """The hypotheses of a sentence as text."""
+        """Return the hypotheses of a sentence as text."""
         source = self.engine.source
         unknown = [
             word.text
@@ -260,7 +265,7 @@ class Translator:
     def hypothesis(
         self, sentence: InputSentence, result: TokenHypothesis, options: TranslationOptions
     ) -> Hypothesis:
-        """One hypothesis as text."""
+        """Return one hypothesis as text."""
         target = self.engine.target
         ends = (target.eos(), target.bos())
         places = [place for place, token in enumerate(result.tokens) if token not in ends]
@@ -286,7 +291,7 @@ def engine_for(
     in_processes: bool = False,
     user_dir: str | None = None,
 ) -> Engine:
-    """The engine for the model in a folder.
+    """Return the engine for the model in a folder.
 
     Args:
         folder: of a packed model, or of an export
@@ -318,7 +323,7 @@ def engine_for(
 
 
 def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batch]:
-    """The sentences to translate together, grouped by similar length, shortest first.
+    """Return the sentences to translate together, grouped by similar length, shortest first.
 
     A batch holds at most ``max_tokens``, padding included, or one sentence.
     """
@@ -363,7 +368,7 @@ def aligned_words(
 def replace_unknown(
     subwords: Sequence[str], attended: Sequence[int], source: Sequence[Word], unknown: str
 ) -> tuple[list[str], list[int]]:
-    """A hypothesis in which unknown words are replaced by copies of source words.
+    """Return a hypothesis in which unknown words are replaced by copies of source words.
 
     Several unknown subwords in a row that attend to the same word become one copy of it.
 

@@ -24,7 +24,7 @@ class DataBin:
 
     @classmethod
     def at(cls, folder: Path) -> "DataBin":
-        """The one in a folder of prepared text, or the folder itself."""
+        """Return the one in a folder of prepared text, or the folder itself."""
         inside = folder / DATA_BIN
         return cls(inside if inside.is_dir() else folder)
 
@@ -34,21 +34,23 @@ class DataBin:
         return self.folder.parent.name if self.folder.name == DATA_BIN else self.folder.name
 
     def dictionary(self, language: str) -> Path:
-        """The dictionary of a language."""
+        """Return the dictionary of a language."""
         return self.folder / f"dict.{language}.txt"
 
     def dictionaries(self) -> list[Path]:
-        """Those that there are."""
+        """Return those that there are."""
         return sorted(self.folder.glob("dict.*.txt"))
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The language pairs (source, target) that there are."""
+        """Return the language pairs (source, target) that there are."""
         names = [path.name.split(".") for path in sorted(self.folder.glob("*.*-*.*.idx"))]
         pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
         return [(source, target) for source, target in dict.fromkeys(pairs)]
 
     def subset_option(self) -> str:
-        """What ``vaswani generate`` needs: nothing, or `` --subset valid`` without a test set."""
+        """Return what ``vaswani generate`` needs: nothing, or `` --subset valid`` without a test
+        set.
+        """
         return "" if any(self.folder.glob("test.*.idx")) else " --subset valid"
 
     def side(self, split: str, pair: tuple[str, str], language: str) -> Path:
@@ -69,7 +71,9 @@ class DataBin:
         raise UserError(f"{self.folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
 
     def fingerprint(self) -> dict[str, str]:
-        """What identifies the data: SHA-256 of each dictionary, index and text, by file name."""
+        """Return what identifies the data: SHA-256 of each dictionary, index and text, by file
+        name.
+        """
         files = self.dictionaries()
         for kind in ("*.idx", "*.bin"):
             files += sorted(self.folder.glob(kind))

@@ -47,7 +47,7 @@ class StageRecord:
 
     @classmethod
     def from_json(cls, table: Table) -> "StageRecord":
-        """The record in a table of JSON; empty where there is none."""
+        """Return the record in a table of JSON; empty where there is none."""
         return cls(table.get("key", ""), table.get("made_from") or {}, table.get("report") or {})
 
 
@@ -62,12 +62,12 @@ class PreparedText:
 
     @classmethod
     def around(cls, data_bin: Path) -> "PreparedText":
-        """The folder that a data-bin is in."""
+        """Return the folder that a data-bin is in."""
         return cls(data_bin.parent)
 
     @classmethod
     def of(cls, data_bin: Path) -> "PreparedText":
-        """The folder with the recipe and the subword model of a data-bin.
+        """Return the folder with the recipe and the subword model of a data-bin.
 
         The archives of fairseq's models have the codes beside the dictionaries.
         """
@@ -85,7 +85,7 @@ class PreparedText:
         return self.recipe_file.is_file()
 
     def recipe(self) -> Recipe | None:
-        """How the text was prepared; None: otherwise than by ``vaswani prepare``.
+        """Return how the text was prepared; None: otherwise than by ``vaswani prepare``.
 
         Raises:
             UserError: the file was edited, or is of a later version.
@@ -103,7 +103,7 @@ class PreparedText:
         return recipe
 
     def recipe_as_written(self) -> Recipe | None:
-        """The recipe, whoever wrote it; None if there is none.
+        """Return the recipe, whoever wrote it; None if there is none.
 
         Raises:
             UserError: it is not YAML.
@@ -116,43 +116,43 @@ class PreparedText:
         return Recipe(**{"source_lang": "", "target_lang": "", **keys})
 
     def text_rules(self) -> int:
-        """The version of the rules for this text; the newest where there is no recipe."""
+        """Return the version of the rules for this text; the newest where there is no recipe."""
         recipe = self.recipe()
         return recipe.text_rules if recipe else moses.VERSION
 
     def has_trees(self) -> bool:
-        """Whether this is the text of ``vaswani prepare trees``."""
+        """Return whether this is the text of ``vaswani prepare trees``."""
         recipe = self.recipe()
         return bool(recipe and recipe.trees)
 
     # ---- the files --------------------------------------------------------------------------
 
     def stage(self, name: str) -> Path:
-        """The folder, or the file, that a stage makes."""
+        """Return the folder, or the file, that a stage makes."""
         return self.folder / name
 
     def sides(self, stage: str, split: str, languages: tuple[str, str]) -> tuple[Path, Path]:
-        """The two files of a set, or of a part of an archive, after a stage."""
+        """Return the two files of a set, or of a part of an archive, after a stage."""
         return sides_in(self.stage(stage), split, languages)
 
     def sentences(self, split: str, language: str) -> Path:
-        """The sentences of a set in one language."""
+        """Return the sentences of a set in one language."""
         return self.stage(TEXT) / f"{split}.{language}"
 
     def tokens(self, split: str, language: str) -> Path:
-        """The tokens of a set in one language."""
+        """Return the tokens of a set in one language."""
         return self.stage(TOK) / f"{split}.{language}"
 
     def trees(self, split: str) -> Path:
-        """The trees of a set, one a line."""
+        """Return the trees of a set, one a line."""
         return trees_in(self.stage(TEXT), split)
 
     def subword_file(self, kind: Name) -> Path:
-        """The BPE codes, or SentencePiece's model."""
+        """Return the BPE codes, or SentencePiece's model."""
         return self.folder / SUBWORD_FILES[kind]
 
     def subword_model(self) -> tuple[Name, Path | None]:
-        """What made the subwords, and the file that it learned, if that is there."""
+        """Return what made the subwords, and the file that it learned, if that is there."""
         recipe = self.recipe()
         kind: Name = recipe.subword if recipe else BPE
         path = self.subword_file(kind)
@@ -181,22 +181,22 @@ class PreparedText:
         return self.records / "lock"
 
     def outputs(self, name: str) -> RecordedOutputs:
-        """A file or folder in this one, recorded in ``.stages/NAME.json``."""
+        """Return a file or folder in this one, recorded in ``.stages/NAME.json``."""
         record = self.records / f"{name}.json"
         work = self.records / "part" / name
         return RecordedOutputs(self.folder, [name], record, work, shown=self.stage(name))
 
     def record(self, name: str) -> StageRecord:
-        """The record of a file or folder in this one; empty if there is none."""
+        """Return the record of a file or folder in this one; empty if there is none."""
         return StageRecord.from_json(self.outputs(name).table())
 
     def has_complete_data_bin(self) -> bool:
-        """Whether the data-bin is as it was recorded, from whatever text."""
+        """Return whether the data-bin is as it was recorded, from whatever text."""
         outputs = self.outputs(DATA_BIN)
         return outputs.are_made(outputs.table().get("key", ""))
 
     def check(self, files: Iterable[Path]) -> None:
-        """Raises UserError unless files are what ``vaswani prepare`` made, together.
+        """Raise UserError unless files are what ``vaswani prepare`` made, together.
 
         A stop between its stages, or an edited file, leaves some that do not belong to the others:
         codes of one vocabulary with the dictionary of another. Text that was prepared otherwise, or
@@ -215,7 +215,7 @@ class PreparedText:
                     )
 
     def check_as_made(self, files: Iterable[Path]) -> None:
-        """Raises UserError for a file that was changed since; files without record may be."""
+        """Raise UserError for a file that was changed since; files without record may be."""
         for file in files:
             name = file.relative_to(self.folder).parts[0]
             recorded = self.outputs(name).files().get(file)
@@ -227,11 +227,11 @@ class PreparedText:
 
 
 def sides_in(folder: Path, split: str, languages: tuple[str, str]) -> tuple[Path, Path]:
-    """The two files of a set in the folder of a stage, which may still be in the making."""
+    """Return the two files of a set in the folder of a stage, which may still be in the making."""
     source, target = languages
     return folder / f"{split}.{source}", folder / f"{split}.{target}"
 
 
 def trees_in(folder: Path, split: str) -> Path:
-    """The file of a set's whole trees in the folder of the stage ``text``."""
+    """Return the file of a set's whole trees in the folder of the stage ``text``."""
     return folder / f"{split}.ptb"

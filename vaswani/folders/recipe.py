@@ -58,7 +58,7 @@ class TextRecipe:
     text_rules: int = 1
 
     def __post_init__(self) -> None:
-        """Raises ValueError for rules that a later version made."""
+        """Raise ValueError for rules that a later version made."""
         if self.text_rules not in moses.JOINERS:
             raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
 
@@ -77,12 +77,14 @@ class TextRecipe:
         return self.source_lang, self.target_lang
 
     def language(self, code: str) -> str:
-        """The language that a code means to the rules; the first version takes it as it is."""
+        """Return the language that a code means to the rules; the first version takes it as
+        it is.
+        """
         return code if self.text_rules == 1 else moses.language_of(code)
 
 
 def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
-    """A section of a model's table as its dataclass.
+    """Return a section of a model's table as its dataclass.
 
     Raises:
         UserError: a key is unknown or missing, or a value is of another type, or cannot be.
@@ -176,12 +178,14 @@ class Recipe:
         return [n for n in SPLITS if n in held_out or getattr(self, n)]
 
     def parts(self, split: str) -> list[str]:
-        """The prefixes or parts that make up a set, in order."""
+        """Return the prefixes or parts that make up a set, in order."""
         named = getattr(self, split)
         return [named] if isinstance(named, str) else list(named or [])
 
     def cleaned(self, split: str) -> bool:
-        """Whether pairs may be left out of a set: of training text, and of what is held out."""
+        """Return whether pairs may be left out of a set: of training text, and of what is
+        held out.
+        """
         return split == "train" or (split == "valid" and bool(self.valid_every))
 
     @property

@@ -204,12 +204,12 @@ class Translations:
 
 
 def average_name(count: int) -> str:
-    """The name of the average of so many of a run's last checkpoints."""
+    """Return the name of the average of so many of a run's last checkpoints."""
     return f"checkpoint_average_last{count}.pt"
 
 
 def phase_number(phase: Path) -> int:
-    """The number of an earlier phase, from 1, by the name of its folder."""
+    """Return the number of an earlier phase, from 1, by the name of its folder."""
     return int(phase.name.removeprefix("phase-"))
 
 
@@ -235,7 +235,7 @@ class Run:
 
     @classmethod
     def named(cls, name: str) -> list["Run"]:
-        """What a run's name may mean: a path, or a name under ./runs."""
+        """Return what a run's name may mean: a path, or a name under ./runs."""
         return [cls(folder) for folder in (Path(name), RUNS / name, RUNS / file_stem(name))]
 
     @classmethod
@@ -255,18 +255,18 @@ class Run:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Path) -> "Run":
-        """The run that a checkpoint is in; of another place, the folder that it is in."""
+        """Return the run that a checkpoint is in; of another place, the folder that it is in."""
         folder = checkpoint.parent
         return cls(folder.parent if folder.name == CHECKPOINTS else folder)
 
     @classmethod
     def of_model(cls, model: Path) -> "Run":
-        """The run that a packed model may be in: the folder above it."""
+        """Return the run that a packed model may be in: the folder above it."""
         return cls(model.absolute().parent)
 
     @classmethod
     def of_save_dir(cls, folder: Path) -> "Run | None":
-        """The run whose checkpoints are saved in a folder; None if its name is no run's."""
+        """Return the run whose checkpoints are saved in a folder; None if its name is no run's."""
         if folder.name == CHECKPOINTS and folder.parent.name:
             return cls(folder.parent)
         return None
@@ -304,7 +304,7 @@ class Run:
         return self.folder / ".lock"
 
     def log(self, rank: int = 0) -> Path:
-        """All that any library logs; of other processes than the first, their warnings."""
+        """Return all that any library logs; of other processes than the first, their warnings."""
         return self.folder / (f"train.rank{rank}.log" if rank else "train.log")
 
     def ending_file(self, phase: Path | None = None) -> Path:
@@ -360,15 +360,15 @@ class Run:
         return self.checkpoints / BEST
 
     def average(self, count: int) -> Path:
-        """The average of so many of the last checkpoints."""
+        """Return the average of so many of the last checkpoints."""
         return self.checkpoints / average_name(count)
 
     def averages(self) -> list[Path]:
-        """The averages that there are, by name."""
+        """Return the averages that there are, by name."""
         return sorted(self.checkpoints.glob("checkpoint_average*.pt"))
 
     def phases(self) -> list[Path]:
-        """The folders of earlier phases (``checkpoint.reset_optimizer``), the first one first."""
+        """Return the folders of earlier phases (``checkpoint.reset_optimizer``), in order."""
         folders = self.checkpoints.glob("phase-*")
         phases = [path for path in folders if re.fullmatch(r"phase-\d+", path.name)]
         return sorted(phases, key=phase_number)
@@ -381,11 +381,11 @@ class Run:
         return self.folder / "eval"
 
     def translations(self, subset: str = "test") -> Translations:
-        """The translations of a subset, and their scores."""
+        """Return the translations of a subset, and their scores."""
         return Translations(self.evaluation, subset)
 
     def scored(self) -> list[Translations]:
-        """The subsets with a report of scores."""
+        """Return the subsets with a report of scores."""
         reports = sorted(self.evaluation.glob(f"*{SCORES}"))
         return [self.translations(path.name.removesuffix(SCORES)) for path in reports]
 

@@ -61,7 +61,7 @@ def run(options: Options) -> int:
 
 
 def preprocess(target: Reproduction) -> str:
-    """The command that binarises subwords; what makes these is named before it."""
+    """Return the command that binarises subwords; what makes these is named before it."""
     task = target.config.task
     text = PreparedText.around(target.data_bin)
     folder = quote(text.folder)
@@ -92,7 +92,7 @@ def train(target: Reproduction, gpus: int) -> str:
 
 
 def training_sections(target: Reproduction, gpus: int) -> Sections:
-    """The experiment's sections, as written and then changed, for a number of GPUs."""
+    """Return the experiment's sections, as written and then changed, for a number of GPUs."""
     table = read_yaml(find_config(target.experiment))
     for name in NOT_FOR_TRAINING:
         table.pop(name, None)
@@ -107,7 +107,7 @@ def training_sections(target: Reproduction, gpus: int) -> Sections:
 
 
 def flags(section: str, options: Mapping[str, Any]) -> list[str]:
-    """A section's options as words of a command line."""
+    """Return a section's options as words of a command line."""
     words: list[str] = []
     for name, value in options.items():
         if name == "_name":
@@ -122,7 +122,7 @@ def flags(section: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def average(target: Reproduction) -> str:
-    """The command that averages the last checkpoints (6.1)."""
+    """Return the command that averages the last checkpoints (6.1)."""
     return f"vaswani average {quote(target.run.folder)} --last {AVERAGED[target.size]}"
 
 
@@ -174,10 +174,10 @@ def score(target: Reproduction) -> str:
 
 
 def command(*lines: str) -> str:
-    """One command over several lines of a shell."""
+    """Return one command over several lines of a shell."""
     return " \\\n    ".join(lines)
 
 
 def quote(path: Path) -> str:
-    """A path as a word of a shell."""
+    """Return a path as a word of a shell."""
     return shlex.quote(str(path))

@@ -50,7 +50,9 @@ class Layer:
 
 
 def self_attention(d: int, countable: bool) -> Function:
-    """The model's, with one head: the number of heads changes no number of multiplications."""
+    """Return the model's, with one head: the number of heads changes no number of
+    multiplications.
+    """
     from vaswani_transformer.attention import SelfAttention
     from vaswani_transformer.fast import use_fast_kernels
 
@@ -110,7 +112,7 @@ def recurrent(kind: str) -> Callable[[int, bool], Function]:
 
 
 def convolution(dilated: bool) -> Callable[[int, bool], Function]:
-    """A convolution over k words.
+    """Return a convolution over k words.
 
     ``dilated``: in a stack they are 1, k, k² … words apart, as far as there are words, then again.
     """

@@ -107,7 +107,7 @@ def run(options: Options) -> int:
 
 
 def find_reproduction(options: Options) -> Reproduction:
-    """The experiment, the row, the folder and the changes that the arguments name.
+    """Return the experiment, the row, the folder and the changes that the arguments name.
 
     Raises:
         UserError: an unknown name or row, or an invalid change.
@@ -149,7 +149,7 @@ def find_reproduction(options: Options) -> Reproduction:
 
 
 def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]:
-    """A row of Table 3: its experiment and name, and its changes with the paper's figures.
+    """Return a row of Table 3: its experiment and name, and its changes with the paper's figures.
 
     The rows "base" and "big" are Table 2's trainings, scored differently; the others are base's.
 
@@ -170,7 +170,7 @@ def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]
 
 
 def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
-    """Raises UserError if the training would take weeks, or needs other machines as well."""
+    """Raise UserError if the training would take weeks, or needs other machines as well."""
     if gpus > here > 0:
         raise UserError(
             f"this machine has {here} visible GPUs, not {gpus}: prepare and train on several "
@@ -201,7 +201,7 @@ def pending(target: Reproduction) -> Iterator[str]:
 
 
 def is_averaged(target: Reproduction) -> bool:
-    """Whether the average exists, and training has not continued since."""
+    """Return whether the average exists, and training has not continued since."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
@@ -213,7 +213,7 @@ def is_averaged(target: Reproduction) -> bool:
 
 
 def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[str]:
-    """The command of a stage, without 'vaswani'; that of 'train' is planned on the data.
+    """Return the command of a stage, without 'vaswani'; that of 'train' is planned on the data.
 
     Args:
         target: what is reproduced
@@ -272,7 +272,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
 
 
 def expected(target: Reproduction) -> list[str]:
-    """The paper's figures, and what others report."""
+    """Return the paper's figures, and what others report."""
     if target.row:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
@@ -286,7 +286,7 @@ def expected(target: Reproduction) -> list[str]:
 
 
 def table_3(target: Reproduction) -> list[str]:
-    """A row of Table 3 beside the paper's.
+    """Return a row of Table 3 beside the paper's.
 
     The paper's BLEU is compared with compound-split BLEU, which the authors' script computes.
     """

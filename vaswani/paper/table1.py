@@ -44,7 +44,7 @@ def counted(layer: Layer, n: int, d: int) -> int:
 
 
 def sequential_steps(layer: Layer, n: int, d: int = 8) -> int:
-    """The longest chain of operations in which each needs the result of the one before."""
+    """Return the longest chain of operations in which each needs the result of the one before."""
     import torch
 
     result = layer.make(d, True)(torch.randn(1, n, d, requires_grad=True))
@@ -63,7 +63,8 @@ def sequential_steps(layer: Layer, n: int, d: int = 8) -> int:
 
 
 def longest_path(layer: Layer, n: int, d: int = 8) -> int:
-    """What lies between the first word and the last, by the gradient of the last one's output.
+    """Return what lies between the first word and the last, by the gradient of the last one's
+    output.
 
     Returns:
         The layers that a stack needs until the gradient reaches the first word; for a recurrent
@@ -114,7 +115,8 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
 
 
 def crossing(layer: Layer, other: Layer, d: int) -> float:
-    """The length from which ``layer`` takes more multiplications than ``other``, all counted.
+    """Return the length from which ``layer`` takes more multiplications than ``other``, all
+    counted.
 
     Both are linear or quadratic in n without a constant: two counts of each give the coefficients.
 
@@ -134,7 +136,9 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
 
 
 def measure_layers() -> dict[str, Any]:
-    """The whole table as JSON-able values: ``rows`` in the order of ``LAYERS``, ``crossings``."""
+    """Return the whole table as JSON-able values: ``rows`` in the order of ``LAYERS``,
+    ``crossings``.
+    """
     rows: list[dict[str, Any]] = []
     for layer in LAYERS:
         print(f"{layer.name} …", file=sys.stderr)
@@ -166,7 +170,7 @@ def measure_layers() -> dict[str, Any]:
 
 
 def lines_of(measured: dict[str, Any]) -> list[str]:
-    """The table in Markdown: the paper's columns, each beside what was counted or measured.
+    """Return the table in Markdown: the paper's columns, each beside what was counted or measured.
 
     The paper's columns are today's formulas: a record may be older than a correction of these.
     """

@@ -44,7 +44,7 @@ class Sizes:
 
 
 def sizes_of(model: Any, vocabulary: int) -> Sizes:
-    """The sizes from a model's configuration, the plugin's or fairseq's."""
+    """Return the sizes from a model's configuration, the plugin's or fairseq's."""
     return Sizes(
         encoder_layers=model.encoder_layers,
         decoder_layers=model.decoder_layers,
@@ -91,7 +91,8 @@ def training_flops(
     target_tokens: float,
     lengths: tuple[float, float],
 ) -> float:
-    """All operations of a training; ``*_tokens``: real tokens per update, ``lengths``: (S, T).
+    """Return all operations of a training; ``*_tokens``: real tokens per update, ``lengths``: (S,
+    T).
 
     The backward pass has two products (for the gradients of input and weight) for each one in the
     forward pass, hence 3. Padding, norms, softmax and the optimizer are not counted.
@@ -178,7 +179,9 @@ def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse)
 
 
 def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, use: MemoryUse) -> int:
-    """The largest ``max_tokens`` that fits ``memory`` bytes; -1 if the model does not fit."""
+    """Return the largest ``max_tokens`` that fits ``memory`` bytes; -1 if the model does not
+    fit.
+    """
     least = -1
     most = int(memory // activation_bytes(sizes, use)) + 1
     while most - least > 1:

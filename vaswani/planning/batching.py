@@ -52,7 +52,7 @@ class Batch:
 
 
 def training_text(config: DictConfig) -> TrainingText:
-    """The training data if it exists, else a task with dictionaries of the assumed size.
+    """Return the training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:
         UserError: the data is damaged.
@@ -92,14 +92,14 @@ def text_of_assumed_size(config: DictConfig) -> TrainingText:
 
 
 def count_parameters(config: DictConfig, task: FairseqTask) -> int:
-    """The parameter count of the model, built without allocating memory."""
+    """Return the parameter count of the model, built without allocating memory."""
     with torch.device("meta"):
         model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def memory_use(config: DictConfig, gpus: int) -> arithmetic.MemoryUse:
-    """How an update of an experiment uses the memory of each of its GPUs."""
+    """Return how an update of an experiment uses the memory of each of its GPUs."""
     gpu = choices_for("cuda")
     plugin_model = is_plugin_model(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
@@ -119,14 +119,14 @@ def memory_use(config: DictConfig, gpus: int) -> arithmetic.MemoryUse:
 
 
 def gpu_memory(gpus: int) -> float:
-    """The memory of the smallest GPU, in GB."""
+    """Return the memory of the smallest GPU, in GB."""
     return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
 
 
 def most_tokens(
     sizes: arithmetic.Sizes, parameters: int, memory: float, use: arithmetic.MemoryUse
 ) -> int:
-    """The padded tokens per batch that fit into ``memory`` GB, with some headroom.
+    """Return the padded tokens per batch that fit into ``memory`` GB, with some headroom.
 
     Raises:
         UserError: there are too few to train with.

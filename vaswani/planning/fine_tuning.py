@@ -57,7 +57,7 @@ class FinetuneSource(NamedTuple):
 
 
 def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
-    """The experiment's text, and what to print about it.
+    """Return the experiment's text, and what to print about it.
 
     Raises:
         UserError: there is no such run, or the data's dictionaries are not the run's.
@@ -76,7 +76,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
 
 
 def finetune_source(name: str, data: Path) -> FinetuneSource:
-    """What a run, a packed model, or a checkpoint has learned.
+    """Return what a run, a packed model, or a checkpoint has learned.
 
     Args:
         name: of the run, the model's folder or the checkpoint's file
@@ -114,7 +114,7 @@ def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
 def batch_for(
     conditions: first_experiment.Conditions, trained: FinetuneSource
 ) -> tuple[batching.Batch, int]:
-    """The run's batch on this machine and text, and the target tokens that it should have.
+    """Return the run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
         UserError: the data's dictionaries are not the run's.
@@ -143,7 +143,7 @@ def batch_for(
 def fine_tuning(
     conditions: first_experiment.Conditions, batch: batching.Batch, trained: FinetuneSource
 ) -> str:
-    """The experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
+    """Return the experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
 
     The learning rate peaks where the run ended: for a run without statistics, by the formula.
     """

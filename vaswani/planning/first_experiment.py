@@ -76,7 +76,7 @@ class Conditions:
 
 
 def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
-    """The conditions for binarised text in ``data`` on this machine.
+    """Return the conditions for binarised text in ``data`` on this machine.
 
     Raises:
         UserError: there is no data or validation set, or one of them is empty or damaged.
@@ -111,7 +111,7 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
 
 
 def settings_of_text(recipe: Recipe | None, pairs: int) -> Settings:
-    """The settings for a text of so many pairs, of which BPE-dropout may have made copies.
+    """Return the settings for a text of so many pairs, of which BPE-dropout may have made copies.
 
     Args:
         recipe: how it was prepared, if that is known
@@ -124,12 +124,12 @@ def settings_of_text(recipe: Recipe | None, pairs: int) -> Settings:
 
 
 def longest_sentence() -> int:
-    """The longest sentence that task and model accept by default, in tokens."""
+    """Return the longest sentence that task and model accept by default, in tokens."""
     return int(VaswaniTranslationConfig().max_source_positions)
 
 
 def restoring(text: PreparedText, recipe: Recipe | None, lang: str) -> dict[str, str]:
-    """How text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
+    """Return how text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
 
     As the recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
@@ -143,7 +143,7 @@ def restoring(text: PreparedText, recipe: Recipe | None, lang: str) -> dict[str,
 
 
 def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, list[str]]:
-    """The experiment's text, and what to print about it.
+    """Return the experiment's text, and what to print about it.
 
     Raises:
         UserError: the data cannot be trained on, or the machine is too small.
@@ -180,7 +180,7 @@ def batch_tokens(conditions: Conditions, text: batching.TrainingText, most: int)
 
 
 def new_model(conditions: Conditions, batch: batching.Batch, batch_tokens: int) -> str:
-    """The experiment for a model of a preset's sizes."""
+    """Return the experiment for a model of a preset's sizes."""
     presets = {
         "tiny": (
             "_tiny",
@@ -208,7 +208,9 @@ def new_model(conditions: Conditions, batch: batching.Batch, batch_tokens: int) 
 def experiment_text(
     template: Path, conditions: Conditions, batch: batching.Batch, batch_tokens: int, **values: Any
 ) -> str:
-    """The text of an experiment: a template with what every experiment needs, and ``values``."""
+    """Return the text of an experiment: a template with what every experiment needs, and
+    ``values``.
+    """
     settings = conditions.settings
     preset = conditions.preset
     per_epoch = batch.updates_per_epoch or 1
@@ -239,7 +241,9 @@ def experiment_text(
 
 
 def next_commands(name: str, data: Path) -> list[str]:
-    """The commands from an experiment to its score, and of text to a model that translates it."""
+    """Return the commands from an experiment to its score, and of text to a model that translates
+    it.
+    """
     subset = DataBin(data).subset_option()
     scored = [
         f"vaswani train {name}",
@@ -252,13 +256,13 @@ def next_commands(name: str, data: Path) -> list[str]:
 
 
 def describe_machine(conditions: Conditions) -> str:
-    """What the experiment is for: "a CPU", "1 GPU", "8 GPUs"."""
+    """Return what the experiment is for: "a CPU", "1 GPU", "8 GPUs"."""
     gpus = conditions.gpus
     return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
 
 
 def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
-    """What was decided, and what is left out; the reasons are in the experiment."""
+    """Return what was decided, and what is left out; the reasons are in the experiment."""
     settings = conditions.settings
     per_epoch = batch.updates_per_epoch or 1
     updates = settings.updates(conditions.preset, per_epoch)

@@ -63,7 +63,7 @@ class Plan:
 
 
 def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> Plan:
-    """What a training takes on given hardware.
+    """Return what a training takes on given hardware.
 
     Args:
         experiment: its name, or its YAML file
@@ -119,7 +119,8 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> Disk:
-    """How many files the checkpoints take at most, and their bytes with an average (weights only).
+    """Return how many files the checkpoints take at most, and their bytes with an average (weights
+    only).
 
     The last and the best checkpoint are counted, though they may be links to others. One more is
     written aside before it replaces another.
@@ -146,7 +147,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
 
 
 def table(plan: Plan) -> str:
-    """The plan in lines of ``what  how much``, the command last."""
+    """Return the plan in lines of ``what  how much``, the command last."""
     gpus = plan.gpus
     batch = plan.batch
     updates = f"{plan.updates:,}"

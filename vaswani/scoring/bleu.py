@@ -124,12 +124,12 @@ def multi_bleu(label: str, hypotheses: list[str], *references: list[str]) -> Sco
 
 
 def split_mark(line: str) -> str:
-    """The mark of a split hyphen that a line holds, or nothing."""
+    """Return the mark of a split hyphen that a line holds, or nothing."""
     return next((mark for mark in SPLIT_HYPHENS if mark in line), "")
 
 
 def refuse_split(lines: list[str], where: str) -> None:
-    """Raises UserError for text whose hyphens are split: splitting again would inflate BLEU."""
+    """Raise UserError for text whose hyphens are split: splitting again would inflate BLEU."""
     for number, line in enumerate(lines, 1):
         if split_mark(line):
             raise UserError(
@@ -147,7 +147,7 @@ def split_compounds(line: str) -> str:
 
 
 def straight_quotes(line: str) -> str:
-    """Every typographic double quote (``„ “ ” ‟ « »``) as ``"``.
+    """Return every typographic double quote (``„ “ ” ‟ « »``) as ``"``.
 
     This was done to tensor2tensor's copy of newstest2014's reference, which its script does not
     mention (its issue 317). Single quotes stay: they are also apostrophes.
@@ -226,17 +226,18 @@ def compound_split_rows(
 
 
 def has_spaces(lang: str | None, references: list[str]) -> bool:
-    """Whether a language's words have spaces between them, by its code and by its text."""
+    """Return whether a language's words have spaces between them, by its code and by its text."""
     return BY_LANGUAGE.get(base(lang), KOREAN) == KOREAN and not hardly_spaced(references)
 
 
 def base(lang: str | None) -> str:
-    """A language without its variant, in two letters: ``zh`` of ``zh_CN`` or ``zho``."""
+    """Return a language without its variant, in two letters: ``zh`` of ``zh_CN`` or ``zho``."""
     return language_of(lang or "")
 
 
 def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
-    """The name of sacreBLEU's tokens for untokenised text; why better ones are not used, if so.
+    """Return the name of sacreBLEU's tokens for untokenised text; why better ones are not used, if
+    so.
 
     For Chinese, Japanese and Korean those it has for them, for other text without spaces
     characters, else 13a; characters too where a tokeniser's own packages are missing.
@@ -271,7 +272,7 @@ def sacrebleu_rows(
 def paired_test(
     metrics: Metrics, this: list[str], other: list[str], references: list[list[str]]
 ) -> Significance:
-    """Whether two systems differ: scores, their 95% intervals, and a two-sided p.
+    """Return whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
     p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'
     translations of a sentence are exchanged or not, at random, and p is the share of trials whose

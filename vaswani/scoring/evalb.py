@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
 
 
 def compare_trees(gold: Tree, test: Tree) -> Comparison:
-    """A parse beside the treebank's tree of the same sentence."""
+    """Return a parse beside the treebank's tree of the same sentence."""
     gold_kept, test_kept = without_punctuation(gold), without_punctuation(test)
     if not test_kept.words:
         return Comparison(len(gold.words), SKIPPED)
@@ -51,7 +51,7 @@ def compare_trees(gold: Tree, test: Tree) -> Comparison:
 
 
 def without_punctuation(tree: Tree) -> Tree:
-    """What counts of a tree: its constituents over the words that are left; PRT is ADVP."""
+    """Return what counts of a tree: its constituents over the words that are left; PRT is ADVP."""
     places = [place for place, tag in enumerate(tree.tags) if tag not in DELETED]
     before = [0]  # how many words are kept before each word
     for tag in tree.tags:
@@ -70,7 +70,7 @@ def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:
 
 
 def errors(comparisons: Sequence[Comparison]) -> list[int]:
-    """The lines, from 1, of the sentences that are left out."""
+    """Return the lines, from 1, of the sentences that are left out."""
     return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
 
 
@@ -112,5 +112,5 @@ def summary(comparisons: Sequence[Comparison]) -> ParseFigures:
 
 
 def percent(part: int, whole: int) -> float:
-    """A share in percent; 0 of nothing."""
+    """Return a share in percent; 0 of nothing."""
     return 100 * part / whole if whole else 0.0

@@ -46,7 +46,7 @@ class ParseReport:
         }
 
     def lines(self) -> list[str]:
-        """The figures as lines to print."""
+        """Return the figures as lines to print."""
         lines = [f"{label:<24}{getattr(self.figures, key):6.2f}" for key, label in LABELS.items()]
         sentences = f"{self.figures.sentences:,} sentences of any length"
         lines.append(f"EVALB's rules (COLLINS.prm), {sentences}")

@@ -65,14 +65,14 @@ FIGURES: dict[tuple[str, str], list[Figure]] = {
 
 
 def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) -> list[Figure]:
-    """The figures for a test set with this many sentences; none for any other text."""
+    """Return the figures for a test set with this many sentences; none for any other text."""
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])
 
 
 def table(figures: list[Figure], test_set: str, pair: str) -> list[str]:
-    """The figures as lines to print."""
+    """Return the figures as lines to print."""
     head = f"published for {test_set} {pair}"
     lines = ["", f"{head:<32}{'base':>7}{'big':>7}   scored by"]
     for figure in figures:

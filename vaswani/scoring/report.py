@@ -88,7 +88,7 @@ def input_with_references(
     test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
-    """What there is to score in a file of hypotheses.
+    """Return what there is to score in a file of hypotheses.
 
     Raises:
         UserError: it cannot be scored, or the references are not the test set's.
@@ -106,7 +106,8 @@ def input_with_references(
 
 
 def other_input(name: str, system: ScoreInput, subset: str | None) -> ScoreInput:
-    """What ``system`` is compared with: a file of hypotheses of the same references, or a run.
+    """Return what ``system`` is compared with: a file of hypotheses of the same references, or a
+    run.
 
     Args:
         name: of the file or run
@@ -125,7 +126,7 @@ def other_input(name: str, system: ScoreInput, subset: str | None) -> ScoreInput
 
 
 def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
-    """Every row that can be computed, the one to quote first; why others are left out."""
+    """Return every row that can be computed, the one to quote first; why others are left out."""
     text, tokens, pair, main = system.text, system.tokens, system.pair, system.main
     metrics, missing = metrics_of(system)
     left_out = [missing] if missing else []
@@ -174,7 +175,7 @@ def metrics_of(system: ScoreInput) -> tuple[dict[str, Metric], str]:
 
 
 def facts(system: ScoreInput) -> dict[str, object]:
-    """What the numbers refer to, as a report holds it."""
+    """Return what the numbers refer to, as a report holds it."""
     sides = {"text": system.text, "tokens": system.tokens}
     return {
         "files": {name: side.fingerprints() for name, side in sides.items() if side},
@@ -187,7 +188,7 @@ def facts(system: ScoreInput) -> dict[str, object]:
 
 
 def conditions(system: ScoreInput) -> str:
-    """What the scores belong to: how the text was decoded, if known, and its references."""
+    """Return what the scores belong to: how the text was decoded, if known, and its references."""
     lines = system.main
     digest = sha256_of(lines.files[1])[:12]
     parts = [
@@ -216,7 +217,9 @@ def warn(lines: AlignedLines) -> None:
 
 
 def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
-    """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
+    """Return the scores as lines to print: with n-gram precisions, or with sacreBLEU's
+    signature.
+    """
     lines = []
     for key, row in rows.items():
         by_sacrebleu = key in ("bleu", "chrf")
@@ -226,7 +229,7 @@ def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
 
 
 def remark(rows: dict[str, bleu.ScoreRow]) -> str:
-    """What to do about translations that are much too short; else empty."""
+    """Return what to do about translations that are much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
     if row is None or row.brevity_penalty is None or row.length_ratio is None:
         return ""
@@ -240,7 +243,7 @@ def remark(rows: dict[str, bleu.ScoreRow]) -> str:
 
 
 def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
-    """Whether this system and another differ significantly.
+    """Return whether this system and another differ significantly.
 
     Raises:
         UserError: the other system has different references.
@@ -257,7 +260,7 @@ def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
 
 
 def comparison_table(significance: bleu.Significance, other: str) -> list[str]:
-    """The comparison as lines to print.
+    """Return the comparison as lines to print.
 
     Args:
         significance: of the differences
@@ -289,6 +292,8 @@ def save(report: Mapping[str, object], key: str, path: Path, read: list[Path]) -
 
 
 def is_packable(run: Run) -> bool:
-    """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
+    """Return whether a run's model is this plugin's or fairseq's Transformer, which can be
+    packed.
+    """
     name = str(run.configuration().get("model", {}).get("_name"))
     return name.startswith(("vaswani_transformer", "transformer"))

@@ -31,7 +31,7 @@ _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 
 
 def fingerprint_of(path: Path) -> dict[str, str]:
-    """A file and its hash, as a report holds them."""
+    """Return a file and its hash, as a report holds them."""
     return {"file": str(path), "sha256": sha256_of(path)}
 
 
@@ -57,7 +57,7 @@ class AlignedLines:
         return [self.references, *self.further]
 
     def fingerprints(self) -> dict[str, dict[str, str]]:
-        """The files and their fingerprints, as a report holds them."""
+        """Return the files and their fingerprints, as a report holds them."""
         names = ["hypotheses", "references"]
         names += [f"references_{number}" for number in range(2, len(self.files))]
         return {name: fingerprint_of(path) for name, path in zip(names, self.files, strict=True)}
@@ -91,7 +91,7 @@ class ScoreInput:
     translation: Mapping[str, Any] = field(default_factory=dict)
 
     def inputs(self) -> list[Path]:
-        """The files that are read."""
+        """Return the files that are read."""
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
     @property
@@ -118,7 +118,7 @@ class ScoreInput:
 
 
 def input_of_run(name: str, subset: str) -> ScoreInput:
-    """A run's translations beside the references that ``vaswani prepare`` kept.
+    """Return a run's translations beside the references that ``vaswani prepare`` kept.
 
     Raises:
         UserError: nothing is translated yet, the data's text is gone, or a file cannot be scored.
@@ -161,7 +161,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
 def check_translated(
     data_bin: Path, record: TranslationRecord, translations: Path, run: str
 ) -> None:
-    """Raises UserError if a run's translations are of other data than there is now.
+    """Raise UserError if a run's translations are of other data than there is now.
 
     Args:
         data_bin: what was translated
@@ -185,7 +185,8 @@ def input_of_files(
     test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
-    """A file of translations beside its references, which may be one of sacreBLEU's test sets.
+    """Return a file of translations beside its references, which may be one of sacreBLEU's test
+    sets.
 
     All are brought to Unicode's form NFC: é as letter and accent would be another word.
 
@@ -217,7 +218,8 @@ def input_of_files(
 
 
 def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
-    """The source and the reference of a test set, from sacreBLEU's cache or downloaded by it.
+    """Return the source and the reference of a test set, from sacreBLEU's cache or downloaded by
+    it.
 
     Args:
         name: sacreBLEU's name
@@ -247,7 +249,7 @@ def read_text(hypotheses: Path, *references: Path, compose: bool = False) -> Ali
 
 
 def check_untokenised(path: Path, references: list[str]) -> None:
-    """Raises UserError for references that are tokens."""
+    """Raise UserError for references that are tokens."""
     if any(map(split_mark, references)) or looks_tokenised(references):
         raise UserError(
             f"{path} seems to be tokenised, but scores need untokenised references: give "
@@ -256,7 +258,7 @@ def check_untokenised(path: Path, references: list[str]) -> None:
 
 
 def read_aligned(hypotheses: Path, *references: Path, compose: bool = False) -> AlignedLines:
-    """A file of translations and one or more of references, line by line.
+    """Return a file of translations and one or more of references, line by line.
 
     Args:
         hypotheses: the translations
@@ -303,7 +305,7 @@ def align(lines: list[str], sides: list[list[str]], files: tuple[Path, ...]) -> 
 
 
 def read_composed(path: Path) -> list[str]:
-    """The lines of a file in Unicode's form NFC; says how many were not."""
+    """Return the lines of a file in Unicode's form NFC; says how many were not."""
     lines = list(read_lines(path))
     in_nfc = [*map(composed, lines)]
     changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))
@@ -317,6 +319,6 @@ def read_composed(path: Path) -> list[str]:
 
 
 def looks_tokenised(lines: list[str]) -> bool:
-    """Whether most non-blank lines have a comma or full stop between spaces."""
+    """Return whether most non-blank lines have a comma or full stop between spaces."""
     full = [line for line in lines if line.strip()]
     return 2 * sum(bool(_SPACED_PUNCTUATION.search(line)) for line in full) > len(full)

@@ -14,7 +14,7 @@ FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
 def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, object]:
-    """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
+    """Return one checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
     Two models are in memory at a time: the mean so far, and the one being added.
     """
@@ -30,13 +30,14 @@ def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, object]:
 
 
 def model_of(checkpoint: Checkpoint) -> Mapping[str, Tensor]:
-    """A checkpoint's parameters, without the optimizer's two numbers for each of them."""
+    """Return a checkpoint's parameters, without the optimizer's two numbers for each of them."""
     model: Mapping[str, Tensor] = load_checkpoint(checkpoint.path, mapped=True)["model"]
     return model
 
 
 def average_models(models: Iterable[tuple[str, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
-    """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
+    """Return the mean of every floating-point tensor over (label, name → tensor); the last's
+    integers.
 
     See :func:`running_means`, of which this is the last.
     """
@@ -85,7 +86,7 @@ def running_means(
 
 
 def owners(model: Mapping[str, Tensor]) -> dict[str, str]:
-    """Each name → the first name that shares its tensor (its own, if it shares none)."""
+    """Return each name → the first name that shares its tensor (its own, if it shares none)."""
     first: dict[tuple, str] = {}
     return {
         name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)

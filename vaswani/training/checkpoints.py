@@ -51,7 +51,7 @@ class Checkpoint:
     text: str | None = None
 
     def is_validated_on(self, text: str | None) -> bool:
-        """Whether its losses belong to this validation text, as far as is known."""
+        """Return whether its losses belong to this validation text, as far as is known."""
         return None in (self.text, text) or self.text == text
 
 
@@ -59,7 +59,7 @@ class Checkpoint:
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:
-    """The checkpoints that a training left in a folder, one for each update, fewest first.
+    """Return the checkpoints that a training left in a folder, one for each update, fewest first.
 
     The last and the best one are copies of others, or the only copy if an epoch's file was not
     kept. Without one that was saved only because the training was stopped: what is averaged does
@@ -78,7 +78,7 @@ def checkpoints_in(folder: Path) -> list[Checkpoint]:
 
 
 def named(inputs: Sequence[str]) -> list[Checkpoint]:
-    """The checkpoints with these file names, fewest updates first.
+    """Return the checkpoints with these file names, fewest updates first.
 
     Raises:
         UserError: there is no such file, one is an average, or two are from the same update.
@@ -97,12 +97,12 @@ def named(inputs: Sequence[str]) -> list[Checkpoint]:
 
 
 def is_name_of_training(path: Path) -> bool:
-    """Whether a file has a name that fairseq-train gives its checkpoints."""
+    """Return whether a file has a name that fairseq-train gives its checkpoints."""
     return bool(TRAINED.fullmatch(path.name))
 
 
 def checkpoint_folder(name: str) -> Path | None:
-    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
+    """Return the folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
 
     A folder of something else, such as text, does not hide the run of its name.
     """
@@ -113,7 +113,7 @@ def checkpoint_folder(name: str) -> Path | None:
 
 
 def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises UserError, naming the first option that differs, unless all are from one run."""
+    """Raise UserError, naming the first option that differs, unless all are from one run."""
     first = checkpoints[0]
     for other in checkpoints[1:]:
         for name in sorted(set(first.run) | set(other.run)):
@@ -130,7 +130,7 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def find_checkpoint(name: str) -> tuple[Path, Run]:
-    """The checkpoint to decode with, and its run (or the folder it is in, if no run's).
+    """Return the checkpoint to decode with, and its run (or the folder it is in, if no run's).
 
     Raises:
         UserError: there is no such run, or it has no checkpoint.
@@ -143,7 +143,8 @@ def find_checkpoint(name: str) -> tuple[Path, Run]:
 
 
 def best_of_run(run: Run) -> Path:
-    """A run's average or checkpoint with the lowest validation loss; prints which it is, and why.
+    """Return a run's average or checkpoint with the lowest validation loss; prints which it is, and
+    why.
 
     The losses are those that ``vaswani average`` wrote into the averages. Where one is missing, or
     belongs to another validation text than is there now, it is computed. If that is impossible, the
@@ -181,7 +182,9 @@ def best_of_run(run: Run) -> Path:
 
 
 def last_to_average(run: Run) -> int:
-    """The updates of the last checkpoint of a run that ``vaswani average`` takes; 0 without one."""
+    """Return the updates of the last checkpoint of a run that ``vaswani average`` takes; 0 without
+    one.
+    """
     newest = [describe(run.last)] if run.last.is_file() else []
     if newest and newest[0].stopped:
         newest = checkpoints_in(run.checkpoints)
@@ -189,7 +192,7 @@ def last_to_average(run: Run) -> int:
 
 
 def singles_of_run(run: Run) -> list[Path]:
-    """The checkpoints to choose from beside the averages: the best, else the last; or none.
+    """Return the checkpoints to choose from beside the averages: the best, else the last; or none.
 
     Both, where the best was found on another validation text than the run has now. A checkpoint
     that was saved only because the training was stopped is the last choice.
@@ -210,7 +213,7 @@ def singles_of_run(run: Run) -> list[Path]:
 
 
 def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
-    """The validation losses of a run's averages and checkpoints: as stored, else computed.
+    """Return the validation losses of a run's averages and checkpoints: as stored, else computed.
 
     Raises:
         UserError, CheckpointError: one is not stored, and cannot be computed.
@@ -262,19 +265,22 @@ def describe_trained(path: Path) -> Checkpoint:
 
 
 def text_of(state: CheckpointState) -> str | None:
-    """The hash of the validation text of an average's losses, or of a training; None if unknown."""
+    """Return the hash of the validation text of an average's losses, or of a training; None if
+    unknown.
+    """
     table = state if "averaged_updates" in state else state.get("task_state") or {}
     text: str | None = table.get(VALIDATION_TEXT)
     return text
 
 
 def by_a_stop(state: CheckpointState) -> bool:
-    """Whether a checkpoint was saved only because the training was stopped."""
+    """Return whether a checkpoint was saved only because the training was stopped."""
     return STOPPED in (state.get("extra_state") or {})
 
 
 def run_options(state: CheckpointState) -> dict[str, object]:
-    """What identifies a run: the model's name and options, languages, dictionaries, and seed.
+    """Return what identifies a run: the model's name and options, languages, dictionaries, and
+    seed.
 
     The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
     architectures store all options of the command line as the model's; those that belong to

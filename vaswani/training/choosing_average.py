@@ -74,7 +74,7 @@ def write_average(
 
 
 def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
-    """The last one, the last 2, 3 … averaged, and the best one alone.
+    """Return the last one, the last 2, 3 … averaged, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.
     """
@@ -90,7 +90,9 @@ def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
 
 
 def best_beside(parts: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """The training's best checkpoint, if it is beside these and of the same run; else nothing."""
+    """Return the training's best checkpoint, if it is beside these and of the same run; else
+    nothing.
+    """
     try:
         best = checkpoints.describe(parts[-1].path.with_name(BEST))
         checkpoints.check_one_run([*parts, best])
@@ -122,7 +124,9 @@ def print_next_command(path: Path, what: Path | Run) -> None:
 
 
 def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
-    """The file to write; raises UserError if it would replace anything but an older average."""
+    """Return the file to write; raises UserError if it would replace anything but an older
+    average.
+    """
     if checkpoints.is_name_of_training(output):
         raise UserError(
             f"{output} is a name that training gives its own checkpoints: choose another --output"
@@ -131,7 +135,7 @@ def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
 
 
 def is_average(path: Path) -> bool:
-    """Whether a file is an averaged checkpoint."""
+    """Return whether a file is an averaged checkpoint."""
     try:
         return checkpoints.describe(path).averaged > 0
     except (CheckpointError, UserError):

@@ -63,7 +63,7 @@ class Launch(NamedTuple):
 
 
 def check_machine(config: DictConfig) -> None:
-    """Raises UserError for an option that needs a device, or a package, that is not here."""
+    """Raise UserError for an option that needs a device, or a package, that is not here."""
     if config.common.tpu:
         raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave it out")
     if config.common.fp16 and on_cpu(config):
@@ -104,7 +104,7 @@ def find_launch(config: DictConfig, environ: Mapping[str, str], gpus: int) -> La
 
 
 def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
-    """The variables that torchrun sets."""
+    """Return the variables that torchrun sets."""
     rank, world_size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     section = {
         "distributed_init_method": "env://",
@@ -118,7 +118,7 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
 
 
 def from_this_machine(section: DictConfig, gpus: int) -> Launch:
-    """One process for each GPU, started by fairseq; on a CPU one process."""
+    """Train in one process for each GPU, started by fairseq; on a CPU in one process."""
     world_size = section.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
     if not gpus and world_size == section.distributed_num_procs:
@@ -142,14 +142,14 @@ def from_this_machine(section: DictConfig, gpus: int) -> Launch:
 
 
 def free_port() -> int:
-    """A free port on this machine."""
+    """Return a free port on this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def all_gather(value: T) -> list[T]:
-    """Each process's value, by rank, in every process; waits until all have given theirs.
+    """Return each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
     """
@@ -161,7 +161,7 @@ def all_gather(value: T) -> list[T]:
 
 
 def check_agreement(rank: int, sees_run: bool, files: Mapping[str, str], folder: Path) -> None:
-    """Raises ConfigError, in every process, unless all see the same run and the same data.
+    """Raise ConfigError, in every process, unless all see the same run and the same data.
 
     Args:
         rank: this process's
@@ -206,7 +206,7 @@ def end_processes() -> None:
 
 
 def error_of_process(failure: Exception) -> Exception:
-    """What to tell the user when one of the processes that fairseq spawned has failed.
+    """Return what to tell the user when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
     ProcessExitedException, if it was killed. A traceback that ends in a UserError or a PluginError
@@ -229,17 +229,19 @@ def error_of_process(failure: Exception) -> Exception:
 
 
 def on_cpu(config: DictConfig) -> bool:
-    """Whether fairseq uses the CPU: ``common.cpu``, or CUDA cannot be used."""
+    """Return whether fairseq uses the CPU: ``common.cpu``, or CUDA cannot be used."""
     return bool(config.common.cpu) or not torch.cuda.is_available()
 
 
 def gpus_to_use(config: DictConfig) -> int:
-    """How many GPUs there are to use on this machine; torch counts those it cannot use, too."""
+    """Return how many GPUs there are to use on this machine; torch counts those it cannot
+    use, too.
+    """
     return 0 if on_cpu(config) else torch.cuda.device_count()
 
 
 def precision_of(config: DictConfig) -> str:
-    """What products are computed in: ``fp32``, ``bf16`` or ``fp16`` (or fairseq's ``amp``).
+    """Return what products are computed in: ``fp32``, ``bf16`` or ``fp16`` (or fairseq's ``amp``).
 
     The model's bf16 is fp32 where the device has no units for it.
     """

@@ -53,7 +53,7 @@ def run_of(config: DictConfig, name: str | None, path: Path) -> Run:
 
 
 def has_checkpoints(run: Run) -> bool:
-    """Whether a run has checkpoints, even if the last one is missing."""
+    """Return whether a run has checkpoints, even if the last one is missing."""
     return bool(trained_checkpoints(run.checkpoints))
 
 
@@ -69,7 +69,7 @@ def remove_half_written(run: Run) -> None:
 
 
 def stop_key(config: DictConfig) -> str:
-    """A hash of what decides when a training ends."""
+    """Return a hash of what decides when a training ends."""
     decides = [OmegaConf.to_container(config.optimization), config.checkpoint.patience]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -78,7 +78,7 @@ def stop_key(config: DictConfig) -> str:
 
 
 def refuse_foreign_folder(run: Run) -> None:
-    """Raises UserError if a folder has a file of a run that 'vaswani train' did not write."""
+    """Raise UserError if a folder has a file of a run that 'vaswani train' did not write."""
     records = [path for path in (run.configuration_file, run.environment_file) if path.exists()]
     if records and not run.start().is_complete:
         record = run.environment_file.name
@@ -90,7 +90,7 @@ def refuse_foreign_folder(run: Run) -> None:
 
 
 def changed_data(config: DictConfig, data: Fingerprint, run: Run) -> list[str]:
-    """What has changed in the data since the run began, one sentence each.
+    """Return what has changed in the data since the run began, one sentence each.
 
     Its model, languages, seed, dictionary and training text may not.
 
@@ -129,7 +129,7 @@ def changed_data(config: DictConfig, data: Fingerprint, run: Run) -> list[str]:
 
 
 def trained_differently(config: DictConfig, data: Fingerprint, run: Run) -> str:
-    """How a run's training differs from a configuration: the first key, or file of the data.
+    """Return how a run's training differs from a configuration: the first key, or file of the data.
 
     Empty if it does not, or if nothing was trained there. Options that only one of them has are
     left out: the versions of fairseq do not have the same.
@@ -154,14 +154,14 @@ def trained_differently(config: DictConfig, data: Fingerprint, run: Run) -> str:
 
 
 def requested_resets(config: DictConfig, data: Fingerprint) -> dict[str, str]:
-    """The resets that a configuration asks for, each with a hash of the training text."""
+    """Return the resets that a configuration asks for, each with a hash of the training text."""
     text = data.only(f"{config.dataset.train_subset}.")
     digest = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
     return {name: digest for name in RESETS if config.checkpoint[name]}
 
 
 def finished_resets(requested: dict[str, str], run: Run) -> tuple[str, ...]:
-    """Those that the run's newest checkpoint comes after.
+    """Return those that the run's newest checkpoint comes after.
 
     The position in a text that has changed since is reset again.
     """
@@ -185,7 +185,7 @@ def finished_resets(requested: dict[str, str], run: Run) -> tuple[str, ...]:
 
 
 def records_of(config: DictConfig, data: Fingerprint, run: Run, launch: Launch) -> dict[Path, str]:
-    """The records of a start, with earlier starts, and its configuration: file → text."""
+    """Return the records of a start, with earlier starts, and its configuration: file → text."""
     now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
     device = "cpu" if on_cpu(config) else "cuda"
     now.update(device=device, precision=precision_of(config), tf32=tf32())

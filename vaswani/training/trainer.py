@@ -98,7 +98,7 @@ def fairseq_with(
 def replacements(
     request: StopRequest, progress: TrainingProgress | None, resets: dict[str, str]
 ) -> list[tuple[object, str, object]]:
-    """What is replaced in fairseq: the owner of each attribute, its name and its new value.
+    """Return what is replaced in fairseq: the owner of each attribute, its name and its new value.
 
     Args: as :func:`fairseq_with`.
     """
@@ -259,7 +259,7 @@ class StoppableTrainer(Trainer):
         return extra_state
 
     def why_over(self) -> str:
-        """The option that ends a training in this state; ``max_epoch`` if no other does."""
+        """Return the option that ends a training in this state; ``max_epoch`` if no other does."""
         limits = self.cfg.optimization
         if self.get_num_updates() >= (limits.max_update or math.inf):
             return "max_update"

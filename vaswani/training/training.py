@@ -151,7 +151,7 @@ def print_end(config: DictConfig, run: Run, what: str) -> None:
 
 
 def checkpoint_to_start_from(config: DictConfig, run: Run, resumes: bool) -> str:
-    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
+    """Return the run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
 
     Repeating the command continues from what the run has trained since.
 

@@ -80,7 +80,7 @@ def numbers(formatted: Mapping[str, object]) -> Statistics:
 
 
 def values_of(stats: Statistics, names: Sequence[str]) -> dict[str, str]:
-    """Those of the statistics that are numbers, as they are shown."""
+    """Return those of the statistics that are numbers, as they are shown."""
     values = {}
     for name in names:
         value = stats.get(name)
@@ -289,7 +289,7 @@ class TrainingProgress(logging.Handler):
 
 
 def curve_points(run: Run) -> dict[str, Points]:
-    """The curves by name: of the training text, and of the first validation set.
+    """Return the curves by name: of the training text, and of the first validation set.
 
     What a run did after the checkpoint that it was resumed from is left out: it was done again.
     """

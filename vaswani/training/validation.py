@@ -63,11 +63,13 @@ class Validation:
             raise UserError(" ".join(str(error).split()) or type(error).__name__) from error
 
     def __len__(self) -> int:
-        """The number of batches."""
+        """Return the number of batches."""
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
     def __call__(self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None) -> float:
-        """The loss; infinite if it is not a number. Arguments and errors as of ``measured``."""
+        """Return the loss; infinite if it is not a number. Arguments and errors as of
+        ``measured``.
+        """
         logged = self.measured(parameters, on_batch)
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
@@ -75,7 +77,7 @@ class Validation:
     def measured(
         self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None
     ) -> dict[str, float]:
-        """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
+        """Return what the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
             parameters: of the run's model; they are copied

@@ -143,7 +143,7 @@ class Attention(nn.Module):
             self.score = nn.Linear(hidden_size, 1, bias=False)  # v
 
     def forward(self, query: Tensor, states: Tensor, pads: Tensor) -> tuple[Tensor, Tensor]:
-        """The weighted mean of the states [B, T, H], and the weights [B, T, S]."""
+        """Return the weighted mean of the states [B, T, H], and the weights [B, T, S]."""
         if self.additive:
             hidden = torch.tanh(self.query(query)[:, :, None] + self.key(states)[:, None])
             scores = self.score(hidden).squeeze(-1)  # [B, T, S]
@@ -224,7 +224,7 @@ class RecurrentModel(FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: RecurrentConfig, task: Any) -> "RecurrentModel":
-        """The model for a task with a joined dictionary.
+        """Return the model for a task with a joined dictionary.
 
         Raises:
             ConfigError: the dictionaries differ, or sizes that cannot work.

@@ -115,14 +115,14 @@ class RelativeTransformer(Transformer):
     config: RelativeConfig
 
     def build_encoder_layer(self) -> EncoderLayer:
-        """The paper's, with another self-attention if the encoder is to have it."""
+        """Return the paper's, with another self-attention if the encoder is to have it."""
         layer = super().build_encoder_layer()
         if "encoder" in SIDES[str(self.config.relative_in)]:
             layer.self_attention = self.build_relative(self.config.encoder_attention_heads)
         return layer
 
     def build_decoder_layer(self) -> DecoderLayer:
-        """The paper's, with another self-attention if the decoder is to have it."""
+        """Return the paper's, with another self-attention if the decoder is to have it."""
         layer = super().build_decoder_layer()
         if "decoder" in SIDES[str(self.config.relative_in)]:
             layer.self_attention = self.build_relative(self.config.decoder_attention_heads)

@@ -25,7 +25,7 @@ VERSION = max(JOINERS)
 def restorer(
     detokeniser: Callable[[str], TextFunction], lang: str, version: int = VERSION
 ) -> TextFunction:
-    """A function from a line of Moses' tokens to text.
+    """Return a function from a line of Moses' tokens to text.
 
     Args:
         detokeniser: from a language's code to Moses' detokeniser for it, from a line to a line

@@ -23,6 +23,8 @@ TWO_LETTERS = {
 
 
 def language_of(code: str) -> str:
-    """The code by which the rules know a language: two letters, without its country or script."""
+    """Return the code by which the rules know a language: two letters, without its country or
+    script.
+    """
     base = re.split("[-_]", code.lower())[0]
     return TWO_LETTERS.get(base, base)

@@ -100,7 +100,7 @@ AT_THE_END = (rf"{START}{APOSTROPHE} (?=\d\d{END})", rf"(?<=\S) {APOSTROPHE}{END
 
 
 def close_up(patterns: Iterable[re.Pattern[str]], line: str) -> str:
-    """A line without the spaces in what matches; one pattern after the other."""
+    """Return a line without the spaces in what matches; one pattern after the other."""
     for pattern in patterns:
         line = pattern.sub(lambda match: match[0].replace(" ", ""), line)
     return line
@@ -137,7 +137,7 @@ class Quotations:
         self.marks = {*self.closing, *"".join(self.closing.values())}
 
     def join(self, line: str) -> str:
-        """A line of tokens with quotation marks joined to what they enclose."""
+        """Return a line of tokens with quotation marks joined to what they enclose."""
         tokens = line.split(" ")
         opened: list[str] = []
         joined = ""
@@ -165,7 +165,7 @@ class Quotations:
     def ends(
         self, mark: str, before: Sequence[str], following: Sequence[str], has_begun: bool
     ) -> bool:
-        """Whether a mark ends a quotation, which may have begun in a line before.
+        """Return whether a mark ends a quotation, which may have begun in a line before.
 
         Args:
             mark: the quotation mark
@@ -177,7 +177,7 @@ class Quotations:
     def ends_without_partner(
         self, mark: str, before: Sequence[str], following: Sequence[str]
     ) -> bool:
-        """Whether a mark ends a quotation that began in a line before."""
+        """Return whether a mark ends a quotation that began in a line before."""
         if mark == '"':
             end_of_line = self.after_quotation | {"…", "..."}
             at_the_end = all(token in end_of_line for token in following)
@@ -185,7 +185,7 @@ class Quotations:
         return mark == "”" and mark not in self.closing
 
     def has_partner(self, mark: str, following: Sequence[str]) -> bool:
-        """Whether a mark needs none in the line, or has one."""
+        """Return whether a mark needs none in the line, or has one."""
         return mark not in IN_PAIRS_ONLY or any(token in self.closing[mark] for token in following)
 
     def join_punctuation(self, text: str) -> str:
@@ -201,12 +201,12 @@ class Quotations:
 
 
 def unescaped_mark(token: str) -> str:
-    """A token that may be a quotation mark, without Moses' escapes."""
+    """Return a token that may be a quotation mark, without Moses' escapes."""
     return token.replace("&quot;", '"').replace("&apos;", "'")
 
 
 def closing_marks(lang: str) -> dict[str, str]:
-    """What closes each opening mark in a language.
+    """Return what closes each opening mark in a language.
 
     French keeps the spaces inside « »; in Finnish and Swedish ” opens, too.
     """
@@ -222,7 +222,7 @@ AMOUNT = re.compile(r"(?<=\d) ([$€£¥])(?= (?!\d))")
 
 
 def before_quotations(lang: str) -> list[str]:
-    """The patterns that are closed up first."""
+    """Return the patterns that are closed up first."""
     celsius = f"{NUMBER} {CELSIUS}" if lang == "en" else CELSIUS
     # the tokeniser leaves the full stop at some words
     words = [rf"{START}(?:{pattern})\.?{END}" for pattern in (celsius, "|".join(WORDS))]
@@ -230,12 +230,14 @@ def before_quotations(lang: str) -> list[str]:
 
 
 def after_quotations(lang: str) -> list[str]:
-    """The patterns that are closed up once quotation marks are joined."""
+    """Return the patterns that are closed up once quotation marks are joined."""
     return [*OTHER_APOSTROPHES.get(lang, (BETWEEN_LETTERS,)), *AT_THE_END]
 
 
 def joiner(lang: str) -> TextFunction:
-    """A function from a line of Moses' tokens to tokens that its detokeniser leaves as they are."""
+    """Return a function from a line of Moses' tokens to tokens that its detokeniser leaves as they
+    are.
+    """
     before = [*map(re.compile, before_quotations(lang))]
     after = [*map(re.compile, after_quotations(lang))]
     quotations = Quotations(lang)

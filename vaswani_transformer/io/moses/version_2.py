@@ -43,7 +43,7 @@ STROKES = range(0x334, 0x339)
 
 @cache
 def combining_marks() -> str:
-    """Every combining mark of Unicode, as ranges for a class of a regular expression."""
+    """Return every combining mark of Unicode, as ranges for a class of a regular expression."""
     ranges: list[tuple[int, int]] = []
     for code in range(sys.maxunicode + 1):
         if unicodedata.category(chr(code))[0] != "M" or code in STROKES:
@@ -56,7 +56,7 @@ def combining_marks() -> str:
 
 
 def characters() -> list[str]:
-    """The patterns of characters that the tokeniser takes from their letters."""
+    """Return the patterns of characters that the tokeniser takes from their letters."""
     return [
         rf"(?<=\S) [{ZERO_WIDTH_JOINERS}] (?=\S)",
         rf"(?<=\S)(?: [{combining_marks()}]+)+(?: (?={LETTER}))?",
@@ -135,7 +135,9 @@ BEFORE_QUOTATION = rf"{START}(?i:[dlmnst]){APOSTROPHE} {QUOTED}"
 
 
 def apostrophes(lang: str) -> list[str]:
-    """The patterns of apostrophes that are no quotation marks, whatever else is in the line."""
+    """Return the patterns of apostrophes that are no quotation marks, whatever else is in the
+    line.
+    """
     patterns = [] if lang in OWN_APOSTROPHES else [*NAMES]
     if lang in WITH_APOSTROPHES:
         inside = ANY_APOSTROPHE if lang == "uz" else APOSTROPHE
@@ -168,7 +170,7 @@ KOREAN_PARTICLES = (
 
 
 def punctuation(lang: str) -> list[str]:
-    """The patterns of punctuation, once quotation marks are joined."""
+    """Return the patterns of punctuation, once quotation marks are joined."""
     patterns = [
         rf"(?: (?:[,.?!:;\\%}})…]|&#93;))*(?: [{SCRIPT_PUNCTUATION}])+",
         # “so”-called, (so)-called
@@ -193,7 +195,9 @@ def punctuation(lang: str) -> list[str]:
 
 
 def keep_spaces(lang: str, line: str) -> str:
-    """A line in which the detokeniser does not see the spaces that it would remove or move."""
+    """Return a line in which the detokeniser does not see the spaces that it would remove or
+    move.
+    """
     line = version_1.AMOUNT.sub(rf"{KEPT_SPACE}\1", line)
     if lang in SPACED_PERCENT:
         return re.sub(r"(?<=\d) (?=%)", KEPT_SPACE, line)
@@ -234,7 +238,8 @@ class Quotations(version_1.Quotations):
     def ends(
         self, mark: str, before: Sequence[str], following: Sequence[str], has_begun: bool
     ) -> bool:
-        """Whether a mark ends a quotation: not after a colon, nor where it begins another one.
+        """Return whether a mark ends a quotation: not after a colon, nor where it begins another
+        one.
 
         The line may begin with a quotation that ends in a later line.
         """
@@ -250,7 +255,7 @@ class Quotations(version_1.Quotations):
     def ends_without_partner(
         self, mark: str, before: Sequence[str], following: Sequence[str]
     ) -> bool:
-        """Whether a mark ends a quotation that began in a line before.
+        """Return whether a mark ends a quotation that began in a line before.
 
         It does before a full stop or the like, and after one if the sentence goes on.
         """
@@ -270,12 +275,12 @@ class Quotations(version_1.Quotations):
         return ends and not self.closes_later(mark, following)
 
     def closes_later(self, mark: str, following: Sequence[str]) -> bool:
-        """Whether a mark would be an opening one whose partner follows."""
+        """Return whether a mark would be an opening one whose partner follows."""
         ends = self.closing.get(mark, "")
         return sum(unescaped_mark(token) in ends for token in following) % 2 == 1
 
     def has_partner(self, mark: str, following: Sequence[str]) -> bool:
-        """Whether a mark needs none in the line, or has one."""
+        """Return whether a mark needs none in the line, or has one."""
         one_way = mark == "‚" or (mark == "«" and "»" not in self.closing)
         return one_way or super().has_partner(mark, following)
 
@@ -284,7 +289,9 @@ class Quotations(version_1.Quotations):
 
 
 def joiner(lang: str) -> TextFunction:
-    """A function from a line of Moses' tokens to tokens that its detokeniser leaves as they are."""
+    """Return a function from a line of Moses' tokens to tokens that its detokeniser leaves as they
+    are.
+    """
     patterns = [
         *version_1.before_quotations(lang),
         *characters(),
