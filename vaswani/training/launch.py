@@ -118,7 +118,7 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
 
 
 def from_this_machine(section: DictConfig, gpus: int) -> Launch:
-    """Train in one process for each GPU, started by fairseq; on a CPU in one process."""
+    """Return the launch of one process for each GPU by fairseq; on a CPU, of one process."""
     world_size = section.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
     if not gpus and world_size == section.distributed_num_procs:
