@@ -45,8 +45,8 @@ def load_user_dir(user_dir: str | None) -> str:
     name = os.path.basename(folder)
     if not name or "." in name:
         raise UserError(
-            f"common.user_dir: {folder} cannot be imported, because the name of a Python package "
-            "cannot have a dot: rename the folder, or give another"
+            f"common.user_dir: {folder} cannot be imported, because a Python package needs a name "
+            "without a dot: rename the folder, or give another"
         )
     try:
         import_user_module(argparse.Namespace(user_dir=folder))
