@@ -64,7 +64,7 @@ def scale(subject: Subject) -> Finding:
     logs = logs - logs.mean(-1, keepdim=True)
     slope = float((products * logs).sum() / (products * products).sum())
     if float((logs - slope * products).abs().max()) > 1e-2:
-        return not_run("the weights are no softmax of products of queries and keys")
+        return not_run("the weights are not a softmax of products of queries and keys")
     if abs(slope * 8**0.5 - 1) < 1e-3:
         return passed()
     return differs(

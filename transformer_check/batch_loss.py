@@ -103,7 +103,7 @@ class Batch:
         after_end = after(c.end, target)
         left = torch.cat([target[:, 1:], torch.full_like(target[:, :1], c.pad)], dim=1)
         without_ends = target.masked_fill(target == c.end, c.pad)
-        repeats = "The decoder is to repeat its own input: both are shifted."
+        repeats = "The decoder repeats its own input: input and labels are both shifted."
         by_two = "The target is shifted by two tokens."
         no_start = "The target has no start: its first token is never predicted."
         alone = "The decoder's input is the start token alone: it never sees the target."
@@ -120,7 +120,7 @@ class Batch:
             (no_start, target[:, :-1], target[:, 1:]),
             (repeats, right, right),
             ("The decoder's input is shifted left: it has the token after the next.", left, target),
-            ("The decoder is to predict the token before its input.", target, right),
+            ("The decoder is trained to predict the token before its input.", target, right),
             ("The decoder's input is reversed.", after(c.start, target.flip(1)), target),
             (alone, torch.full_like(target, c.start), target),
             (empty, torch.full_like(target, c.pad), target),
@@ -249,7 +249,7 @@ def target_shift(subject: Subject) -> Finding:
     if losses.fit.concerns != INPUT or not losses.fit.step:
         return passed()
     return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, which that gives",
+        f"training_loss() = {losses.batches[0].value:.4f}, which is the value with this mistake",
         "the loss of predicting each token from start and the tokens before it",
         says=losses.fit.step,
         fix="Give the decoder start and target[:, :-1], and predict target.",
@@ -272,7 +272,7 @@ def training_source(subject: Subject) -> Finding:
     if losses.fit.concerns != SOURCE:
         return passed()
     return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, which that gives",
+        f"training_loss() = {losses.batches[0].value:.4f}, which is the value with this mistake",
         "the loss of translating the source into the target",
         says=losses.fit.step,
         fix="Call the model with (source, start + target[:, :-1]).",
@@ -283,7 +283,7 @@ def training_source(subject: Subject) -> Finding:
     "training-loss",
     "5.4",
     passes="training_loss() is label-smoothed cross entropy, a sum or a mean over tokens.",
-    fails="training_loss() is no known loss of the batch.",
+    fails="training_loss() is not a known loss of the batch.",
     needs=("training_loss",),
 )
 def training_loss(subject: Subject) -> Finding:
@@ -305,4 +305,4 @@ def training_loss(subject: Subject) -> Finding:
         return passed()
     says = f"training_loss(): {mistakes}"
     find = variant if fit.is_variant and mistakes == fit.smoothing else differs
-    return find(f"{value:.4f}, which that gives", expected, says=says)
+    return find(f"{value:.4f}, which is the value with this mistake", expected, says=says)

@@ -180,7 +180,7 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         return differs(
             f"values from {float(seen.min()):.3g} to {float(seen.max()):.3g}",
             expected,
-            says="The positional encodings are no sinusoids of the position.",
+            says="The positional encodings are not sinusoids of the position.",
         )
     found = "; ".join(formula.differences)
     if function == "target_embedding" and subject.has("embedding"):

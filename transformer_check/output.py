@@ -127,7 +127,7 @@ def logits_not_multiplied(subject: Subject) -> Finding:
         return not_run(NO_GRADIENT)
     rows = last_rows(subject)
     if rows is None:
-        return not_run("the logits are no matrix [V, d_model] times activations")
+        return not_run("the logits are not a matrix [V, d_model] times activations")
     if not gains_in(subject):
         return not_run(NO_GAINS)
     factor = factor_of_norm(rows)

@@ -350,8 +350,8 @@ def source_padding(subject: Subject) -> Finding:
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
     return error(
-        "a sentence in a batch of longer ones has logits "
-        f"{max(change, change_in_training):.2g} standard deviations from those that it has alone",
+        "a sentence in a batch of longer ones has logits that differ by "
+        f"{max(change, change_in_training):.2g} standard deviations from its logits alone",
         "no change",
         says=mode or says,
         fix=fix,
@@ -374,8 +374,8 @@ def target_padding(subject: Subject) -> Finding:
     if change < SAME:
         return passed()
     return error(
-        "a target in a batch of longer ones has logits "
-        f"{change:.2g} standard deviations from those that it has alone",
+        "a target in a batch of longer ones has logits that differ by "
+        f"{change:.2g} standard deviations from its logits alone",
         "no change",
         fix="Mask padding in decoder self-attention, or pad on the right under a causal mask.",
     )
@@ -391,7 +391,8 @@ def inverted_mask(subject: Subject) -> Finding | None:
         tensor = logits[0] if isinstance(logits, tuple) else logits
         if bool(tensor.isfinite().all()):
             return error(
-                "the logits of a source without padding are NaN, those of one with padding not",
+                "the logits of a source without padding are NaN, and those of a source with "
+                "padding are not",
                 "finite logits",
                 says="The source mask is inverted: it shows padding and hides the words.",
                 fix=FIX.format("encoder self-attention and to cross-attention"),

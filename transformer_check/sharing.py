@@ -171,7 +171,7 @@ def registered_parameters(subject: Subject) -> Finding:
     return differs(
         f"{len(foreign)} tensors with {count:,} numbers are used and not registered",
         "all are in model.parameters()",
-        says="Layers are not registered: model.parameters() does not have theirs.",
+        says="Layers are not registered: model.parameters() does not contain their parameters.",
         fix="Keep layers in nn.ModuleList, not in a list, and tensors as nn.Parameter.",
     )
 

@@ -105,9 +105,14 @@ class Config:
                 raise AdapterError(f"CONFIG: {name} is {value!r}: expected {smallest} or more")
         for name in ("pad", "start", "end"):
             if getattr(self, name) >= self.vocabulary:
-                raise AdapterError(f"CONFIG: {name} is no id: there are {self.vocabulary}")
+                raise AdapterError(
+                    f"CONFIG: {name} is not an id: the vocabulary has {self.vocabulary}"
+                )
         if self.d_ff == self.d_model:
-            raise AdapterError("CONFIG: d_ff is d_model: expected two sizes, told by their shapes")
+            raise AdapterError(
+                "CONFIG: d_ff and d_model are equal: expected two different sizes, because "
+                "matrices are recognised by their shapes"
+            )
         if self.pad in (self.start, self.end):
             raise AdapterError("CONFIG: pad is also start or end: expected an id of its own")
 
@@ -154,7 +159,9 @@ class Subject:
         """
         self.output = self.logits(self.source, self.target)
         if self.model.training:
-            raise AdapterError("logits left the model in training mode: expected what eval() set")
+            raise AdapterError(
+                "logits left the model in training mode: expected evaluation mode, as eval() set it"
+            )
         if difference(self.output, self.logits(self.source, self.target)) > SAME:
             raise AdapterError(
                 "logits gave two results for one input: expected the same one from a model in "
@@ -230,7 +237,7 @@ class Subject:
                 f"{function} returned numbers that are not finite",
                 function,
                 expected,
-                "A row of a mask may hide every key, or a sum that is zero divides.",
+                "A row of a mask may hide every key, or a divisor may be zero.",
             )
         floats: Tensor = result.float()
         return floats
@@ -255,7 +262,9 @@ class Subject:
         shape = (*target.shape, self.config.vocabulary)
         logits = self.tensor("logits", shape, model or self.model, source, target)
         if logits.min() >= 0 and (logits.sum(-1) - 1).abs().max() < 1e-3:
-            raise AdapterError("logits returned probabilities: expected what the softmax is given")
+            raise AdapterError(
+                "logits returned probabilities: expected logits, the input of the softmax"
+            )
         return logits
 
     def names_of(self, modules: Iterable[nn.Module | None]) -> tuple[str, ...]:
@@ -320,7 +329,9 @@ def restore_modes(who: str, has_gradients: bool = True) -> None:
     if torch.is_grad_enabled() != has_gradients:
         torch.set_grad_enabled(has_gradients)
         before, now = ("on", "off") if has_gradients else ("off", "on")
-        raise AdapterError(f"{who} switched gradients {now} for good: expected them {before}", who)
+        raise AdapterError(
+            f"{who} left gradients switched {now}: expected {before}, as before the call", who
+        )
 
 
 def describe(value: Any) -> str:
@@ -361,7 +372,7 @@ def load(path: Path) -> Any:
     place = path.resolve()  # the file may change the folder
     spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", place)
     if spec is None or spec.loader is None:
-        raise AdapterError(f"{path} is no Python file")
+        raise AdapterError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(place.parent))

@@ -77,7 +77,7 @@ def inputs_of_attention(layer: Layer) -> Finding:
     times = 1.0 if is_pre_norm(layer) else 4.0
     if own != {times}:
         return differs(
-            f"twice the input multiplies the scores of self-attention by {describe_growth(own)}",
+            f"doubling the input multiplies the scores of self-attention by {describe_growth(own)}",
             f"{times:.0f}",
             says="Only the queries or only the keys of self-attention are normalised."
             if own == {2.0}
@@ -86,7 +86,7 @@ def inputs_of_attention(layer: Layer) -> Finding:
     weights = [event.result for event in before.events]
     if has_values_to_look_at(layer) and not is_scaled(layer, 2.0, 1.0, weights):
         return differs(
-            "twice the input changes the proportion of values and residual connection",
+            "doubling the input changes the ratio of the values to the residual connection",
             "no change",
             says="Only the values or only the residual connection of self-attention are "
             "normalised.",
@@ -105,7 +105,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
         return not_run("no torch softmax over the memory was seen in the layer")
     if cross != {2.0}:
         return differs(
-            "twice the memory multiplies the scores of cross-attention by "
+            "doubling the memory multiplies the scores of cross-attention by "
             f"{describe_growth(cross)}",
             "2",
             says="The memory is normalised again, or the keys do not come from it.",
@@ -113,8 +113,8 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
         )
     if has_values_to_look_at(layer) and is_scaled(layer, 1.0, 2.0, weights):
         return differs(
-            "twice the memory leaves the values of cross-attention as they are",
-            "twice the values",
+            "doubling the memory does not change the values of cross-attention",
+            "doubled values",
             says="The memory is normalised again for the values, or they do not come from it.",
         )
     return passed()
@@ -154,7 +154,10 @@ def attention_widths(layer: Layer) -> Finding:
     """Count the numbers in the matrices of the first layer's attention."""
     c = layer.subject.config
     if sum(p.dim() > 1 for p in layer.ffn) != 2:
-        return not_run("the feed-forward network's matrices cannot be told from attention's")
+        return not_run(
+            "the matrices of the feed-forward network cannot be distinguished from those of "
+            "attention"
+        )
     seen = sum(p.numel() for p in layer.attention if layer.subject.is_matrix(p))
     d_k, d_v = c.widths()
     expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
@@ -240,8 +243,8 @@ def ffn_place(layer: Layer) -> Finding:
 @check_of_layers(
     "permutation",
     "3.5",
-    passes="Attention knows no positions but those of the embeddings.",
-    fails="Attention depends on positions beside those of the embeddings.",
+    passes="Attention uses no positions other than those of the embeddings.",
+    fails="Attention depends on positions in addition to those of the embeddings.",
     explains=("attention-inputs",),
 )
 def equivariant(layer: Layer) -> Finding:

@@ -94,7 +94,9 @@ class LossOfLogits:
         gradient = torch.autograd.grad(loss.sum(), logits)[0]
         if not gradient.isfinite().all() or not gradient.abs().max() > 0:
             raise AdapterError(
-                "loss has a gradient that is zero or not finite: expected one", "loss"
+                "loss has a gradient that is zero or not finite: expected a finite gradient, not "
+                "zero",
+                "loss",
             )
         return gradient
 
@@ -115,7 +117,7 @@ def label_smoothing(subject: Subject) -> Finding:
         return waits_for("loss-average")
     if loss.misfit > 1e-3:
         return differs(
-            "a gradient that is no multiple of softmax minus a distribution",
+            "a gradient that is not a multiple of softmax minus a distribution",
             "the gradient of a cross entropy",
             says=loss.mistake or "The loss is not a cross entropy of the softmax.",
             explains=("loss-padding",) if loss.mistake in MIXED else (),
@@ -158,8 +160,8 @@ def label_smoothing(subject: Subject) -> Finding:
 @check_of(
     "loss-padding",
     "5.4",
-    passes="Padding has no part in the loss.",
-    fails="Padding has a part in the loss.",
+    passes="The loss ignores padding.",
+    fails="The loss includes padding.",
     needs=("loss",),
     explains=("loss-average", "training-loss"),
 )

@@ -111,7 +111,7 @@ class Wiring:
                 for n in range(layers):
                     parts.append(Part(kind, n + 1, tuple(own[n * each : (n + 1) * each])))
         if not any(event.is_softmax for event in self.events):
-            self.problem = "no softmax of torch's was seen"
+            self.problem = "no torch softmax was seen"
         return sorted(parts, key=lambda part: part.events)
 
     def modules_of(self, parts: Iterable[Part]) -> tuple[str, ...]:

@@ -801,9 +801,9 @@ WRONG_SIZES: list[tuple[dict[str, int], str]] = [
     ({"layers": 0}, "layers is 0: expected 1 or more"),
     ({"vocabulary": 5}, "vocabulary is 5: expected 18 or more"),
     ({"max_length": 20}, "max_length is 20: expected 48 or more"),
-    ({"d_ff": 32}, "d_ff is d_model"),
+    ({"d_ff": 32}, "d_ff and d_model are equal"),
     ({"pad": 2}, "pad is also start or end"),
-    ({"start": 50}, "start is no id: there are 50"),
+    ({"start": 50}, "start is not an id: the vocabulary has 50"),
 ]
 
 
