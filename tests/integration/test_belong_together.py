@@ -132,7 +132,7 @@ def test_scores_of_another_search_are_not_packed(own_run: Path, cli: Any) -> Non
     packed = cli("pack", "small", "--out", "first")
     assert "decoded with beam 1, not 4 as in the packed model" in packed.err
     assert packed_scores("first") == {}
-    assert "Not scored with this decoding" in Path("first/README.md").read_text()
+    assert "There were no scores for these decoding options" in Path("first/README.md").read_text()
     assert cli("generate", "small").code == cli("score", "small").code == 0
     packed = cli("pack", "small", "--out", "second")
     assert "not packed" not in packed.err

@@ -186,14 +186,14 @@
     const head = state.head ? `head ${state.head}` : "mean of the heads";
     const caption = `${kind.title}, layer ${state.layer}, ${head}`;
     find("caption").textContent = caption[0].toUpperCase() + caption.slice(1);
-    find("grid").setAttribute("aria-label", `${caption}: rows look at columns`);
+    find("grid").setAttribute("aria-label", `${caption}: rows attend to columns`);
     const names = { source: "the source", target: "the target, as it is produced", read: "the target read so far" };
     find("from-name").textContent = `Looking: ${names[kind.rows]}`;
     find("to-name").textContent = `Looked at: ${names[kind.columns]}`;
     choose(chosen.side, chosen.index);
   }
 
-  /** Show where a word looks, or what looks at it. */
+  /** Show what a word attends to, or what attends to it. */
   function choose(side, index) {
     chosen = { side, index };
     const width = shown.columns.length;
@@ -227,7 +227,7 @@
     const [mine, theirs] = fromRow ? [kind.rows, kind.columns] : [kind.columns, kind.rows];
     const order = others.map((_, i) => i).sort((a, b) => weight(b) - weight(a)).slice(0, 5);
     const quoted = (side, unit) => ["“", word("bdi", side, unit), "”"];
-    const parts = [...quoted(mine, units(mine)[index]), fromRow ? " looks at " : " is looked at by "];
+    const parts = [...quoted(mine, units(mine)[index]), fromRow ? " attends to " : " is attended to by "];
     order.forEach((i, n) => {
       parts.push(n ? ", " : "", ...quoted(theirs, others[i]), ` ${percent(weight(i))}`);
     });

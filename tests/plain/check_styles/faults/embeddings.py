@@ -114,7 +114,7 @@ FAULTS = [
     of_angle("another base", "1,?000\\b|base", "p / 1000 ** (2 * i / d)"),
     of_angle("a base of 100,000", "100,?000|base", "p / 100000 ** (2 * i / d)"),
     of_angle("a base of e", "base", "p / 2.718281828 ** (2 * i / d)"),
-    of_angle("positions are multiplied", "multipl|no sinusoid", "p * 10000 ** (2 * i / d)"),
+    of_angle("positions are multiplied", "multipl|not sinusoid", "p * 10000 ** (2 * i / d)"),
     of_angle("positions begin with 1", "start at 1", "(p + 1) / 10000 ** (2 * i / d)"),
     of_angle("positions begin with 2", "start at 2", "(p + 2) / 10000 ** (2 * i / d)"),
     of_angle("positions are halved", "halve", "p / 2 / 10000 ** (2 * i / d)"),
@@ -293,7 +293,7 @@ FAULTS = [
     Fault(
         "random positions that are not learned",
         id="sinusoids",
-        says="random|no sinusoid|not a sinusoid",
+        says="random|not sinusoid|not a sinusoid",
         batch_first=[
             (
                 'self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))',
