@@ -234,7 +234,9 @@ def train_process(
             with atomic_write(path) as stream:
                 stream.write(text)
         begins = f"continuing at update {updates:,}" if updates else "training"
-        compiles = "; the first update compiles the model" if config.model.get("compile") else ""
+        # get() of official fairseq's omegaconf refuses a key that another model does not have
+        is_compiled = "compile" in config.model and config.model.compile
+        compiles = "; the first update compiles the model" if is_compiled else ""
         return f"{begins} {launch.devices_in_words(config)}; log: {run.log()}{compiles}"
 
     progress = TrainingProgress(run, config.optimization.max_update, first_update)
