@@ -20,7 +20,8 @@ from vaswani.folders.run import Run
 from vaswani.training.run_record import HOW_IT_COMPUTES, STOPPED
 from vaswani.training.validation import Validation, text_validated_on
 
-#: where an average keeps its own validation loss, and those of single checkpoints by their updates
+#: keys of an average's file: its validation loss, and a dict from updates to the loss of that
+#: single checkpoint
 OWN, BESIDE = "validation_nll", "validation_nlls"
 
 
@@ -35,10 +36,11 @@ class Checkpoint:
     ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
     ``averaged``: how many checkpoints it averages; 0 for one saved by a training.
     ``loss``: of an average, the validation loss that was computed when it was made; None if
-    unknown. ``beside``: updates → the loss of a single checkpoint, as computed at the same time.
+    unknown. ``beside``: of an average, updates → the validation loss of that single checkpoint,
+    computed when the average was made.
     ``stopped``: whether it was saved only because the training was stopped there.
     ``text``: the hash of the validation text that its losses belong to, or on which the training
-    found it best; None if unknown, as of earlier versions.
+    found it best; None if unknown: checkpoints of earlier versions do not store it.
     """
 
     path: Path
@@ -51,7 +53,7 @@ class Checkpoint:
     text: str | None = None
 
     def is_validated_on(self, text: str | None) -> bool:
-        """Return whether its losses belong to this validation text, as far as is known."""
+        """Return whether its losses belong to this validation text; True if either is unknown."""
         return None in (self.text, text) or self.text == text
 
 
@@ -61,9 +63,9 @@ class Checkpoint:
 def checkpoints_in(folder: Path) -> list[Checkpoint]:
     """Return the checkpoints that a training left in a folder, one for each update, fewest first.
 
-    The last and the best one are copies of others, or the only copy if an epoch's file was not
-    kept. Without one that was saved only because the training was stopped: what is averaged does
-    not depend on when that was.
+    checkpoint_last.pt and checkpoint_best.pt usually repeat another file: each update is returned
+    once. A checkpoint that was saved only because the training was stopped is left out, so that
+    the average does not depend on when it was stopped.
 
     Raises:
         UserError: one of them is an average.
@@ -104,7 +106,7 @@ def is_name_of_training(path: Path) -> bool:
 def checkpoint_folder(name: str) -> Path | None:
     """Return the folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
 
-    A folder of something else, such as text, does not hide the run of its name.
+    A folder that has checkpoints is preferred to another folder of the same name.
     """
     places = [place for run in Run.named(name) for place in (run.checkpoints, run.folder)]
     folders = [place for place in places if place.is_dir()]
@@ -118,7 +120,7 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
     for other in checkpoints[1:]:
         for name in sorted(set(first.run) | set(other.run)):
             here, there = first.run.get(name), other.run.get(name)
-            # an option that did not exist when the run began had its default's effect: off
+            # an option that is missing did not exist yet when the run began: it was off
             if (here or None) != (there or None):
                 raise UserError(
                     f"{first.path} and {other.path} are from different runs "
@@ -147,8 +149,8 @@ def best_of_run(run: Run) -> Path:
     why.
 
     The losses are those that ``vaswani average`` wrote into the averages. Where one is missing, or
-    belongs to another validation text than is there now, it is computed. If that is impossible, the
-    newest average is taken.
+    belongs to another validation text than is there now, it is computed. If that is impossible,
+    return the newest average, or the last checkpoint if there is no average.
 
     Raises:
         UserError: the run has no checkpoint.
@@ -194,8 +196,8 @@ def last_to_average(run: Run) -> int:
 def singles_of_run(run: Run) -> list[Path]:
     """Return the checkpoints to choose from beside the averages: the best, else the last; or none.
 
-    Both, where the best was found on another validation text than the run has now. A checkpoint
-    that was saved only because the training was stopped is the last choice.
+    Both, if the best was found on another validation text than the run has now. If the last was
+    saved only because the training was stopped, the newest other checkpoint replaces it.
     """
     last = run.last
     singles = [run.best] if run.best.is_file() else []
@@ -282,7 +284,7 @@ def run_options(state: CheckpointState) -> dict[str, object]:
     """Return what identifies a run: the model's name and options, languages, dictionaries, and
     seed.
 
-    The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
+    fairseq's own
     architectures store all options of the command line as the model's; those that belong to
     another section (save_dir, max_update …) are left out, since a resumed run may change them.
     """

@@ -43,7 +43,7 @@ def rule_and_limit(
     if limit <= options.min_len:
         raise ValueError(
             f"--max-len-a {options.max_len_a} and --max-len-b {options.max_len_b} allow {limit} "
-            f"tokens with the end of sentence, but --min-len {options.min_len} asks for more"
+            f"tokens including the end of sentence, but --min-len {options.min_len} asks for more"
         )
     if options.length_penalty == "fairseq":
         return FairseqRule(options.lenpen, len(source), options.beam, source.device), limit

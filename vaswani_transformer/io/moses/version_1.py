@@ -1,6 +1,7 @@
-"""Version 1 of the rules: French, Italian, English, German, and what all languages share.
+"""Rules, version 1, that join tokens where Moses' detokeniser would leave wrong spaces.
 
-Models that were packed before there was a version are restored by these: they do not change.
+For French, Italian, English and German, and for all languages. Packed models that store no version
+number use these rules: a change would change their output.
 """
 
 import re
@@ -56,14 +57,14 @@ WORDS = (
 CELSIUS = "° [CFK]"
 
 APOSTROPHE = "[’ʼ]"
-#: the straight one too, as Moses' tokeniser writes it, or without its escapes
+#: also the straight apostrophe, escaped or not
 ANY_APOSTROPHE = "(?:[’ʼ]|&apos;|')"
 FRENCH_ELISION = rf"{START}(?:\S*-)?(?i:[cçdjlmnst]|\w*qu|aujourd)"
 ITALIAN_ELISION = rf"{START}(?i:[cdlmnstv]|\w*ll|gl|un|com|dov|cos)"
 #: l’11, l’“eau”, and l'"eau", whose apostrophe the tokeniser sets apart
 BEFORE_NO_LETTER = rf"{ANY_APOSTROPHE} (?=\d|[“‘«\"]|&quot;)"
 BETWEEN_LETTERS = rf"(?<={LETTER}) {APOSTROPHE} (?={LETTER})"
-#: those that are no quotation marks, whatever else is in the line
+#: patterns in which the character is always an apostrophe; before quotation marks are joined
 APOSTROPHES = {
     "fr": (rf"{FRENCH_ELISION} [’ʼ′] (?={LETTER})",),
     "it": (rf"{ITALIAN_ELISION} {APOSTROPHE} (?={LETTER})",),
@@ -95,7 +96,7 @@ OTHER_APOSTROPHES = {
     # hab’ ich
     "de": (),
 }
-#: summer of ’69; else it ends a word
+#: applied last: summer of ’69; any other is joined to the word before it
 AT_THE_END = (rf"{START}{APOSTROPHE} (?=\d\d{END})", rf"(?<=\S) {APOSTROPHE}{END}")
 
 
