@@ -164,7 +164,9 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
     lr_factor: float = option(
         1.0, "factor for the learning rate of every update (1.0 in the paper)"
     )
-    d_model: Optional[int] = option(None, "d_model in equation 3 (default: the model's)")
+    d_model: Optional[int] = option(
+        None, "d_model in the formula of the learning rate, equation 3 (default: the model's)"
+    )
     lr: List[float] = II("optimization.lr")
 
 

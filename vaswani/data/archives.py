@@ -190,9 +190,9 @@ def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> Non
         raise UserError(f"{archive} {problem}: remove it to have it downloaded again")
     if missing:
         raise UserError(
-            f"{archive} has no file {', '.join(missing)}, although the manifest names it: remove "
-            "the archive to have it downloaded again, or correct the manifest (links and folders "
-            "in it are not read)"
+            f"{archive} has no file {', '.join(missing)}, which the manifest of archives lists "
+            "(links and folders in an archive are not read): remove the archive to have it "
+            "downloaded again, or correct the manifest"
         )
 
 
