@@ -235,7 +235,7 @@ class Check:
     # ---- decoding -----------------------------------------------------------------------------
 
     def train_to_decode(self) -> str | None:
-        """Return a checkpoint of fairseq's model, hardly trained; None if that failed."""
+        """Return a checkpoint of fairseq's model after a few updates; None if that failed."""
         with self.record.stage("decoding", "training"), self.deadline("training to decode"):
             arguments = (self.scale.decoding_size, self.scale.decoding_updates)
             return decode.train_checkpoint(self.folder, self.data, self.device, 1, *arguments)

@@ -183,7 +183,7 @@ def draw_attention(path: Path, checkpoint: str, source: str, translation: str) -
 
 
 def summary(report: dict[str, Any]) -> list[str]:
-    """Return the figures."""
+    """Return the report's figures as lines of text."""
     training, copied = report["training"], report["nearest_training_sentence_bleu"]
     return [
         f"BLEU                       {report['bleu']['score']:.2f}   {report['bleu']['signature']}",

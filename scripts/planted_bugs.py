@@ -77,7 +77,7 @@ def patch_of(name: str) -> Path:
 
 
 def names() -> list[str]:
-    """Return all bugs."""
+    """Return the names of all planted bugs, sorted."""
     return sorted(path.stem for path in PATCHES.glob("*.patch"))
 
 

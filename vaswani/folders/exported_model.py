@@ -68,7 +68,7 @@ class ExportTable(FolderTable):
     versions: dict[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return vaswani.json."""
+        """Return the table that is written to vaswani.json."""
         compared = {"proof": self.proof, "versions": self.versions}
         return {
             "format": EXPORTED.format,

@@ -77,7 +77,7 @@ class ModelText:
 
     @property
     def langs(self) -> tuple[str, str]:
-        """Source, then target."""
+        """The languages of the source and of the target."""
         return self.recipe.langs
 
     @property
@@ -179,7 +179,7 @@ class ModelFolder(TextModel):
 
     @property
     def table(self) -> ModelTable:
-        """What config.json says."""
+        """The contents of config.json, typed."""
         return self.packed.table
 
     @property
@@ -275,7 +275,7 @@ class Contents:
 
     @property
     def config(self) -> TransformerConfig:
-        """The model's sizes."""
+        """The sizes and options of the packed model."""
         return packed.read_config(self.table.architecture, CONFIG)
 
     @property

@@ -76,7 +76,7 @@ class PreparedText:
 
     @property
     def recipe_file(self) -> Path:
-        """``recipe.yaml``."""
+        """The path of ``recipe.yaml``."""
         return self.folder / RECIPE_FILE
 
     @property

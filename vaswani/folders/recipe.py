@@ -73,7 +73,7 @@ class TextRecipe:
 
     @property
     def langs(self) -> tuple[str, str]:
-        """Source, then target."""
+        """The languages of the source and of the target."""
         return self.source_lang, self.target_lang
 
     def language(self, code: str) -> str:
