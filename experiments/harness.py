@@ -96,11 +96,6 @@ class Experiment(ABC):
         """Return what docs/results.md shows of a record, in at most six rows."""
         return self.tables(record)[0]
 
-    def page_rows(self, record: Record) -> list[str]:
-        """Return the rows in that table: ``page_rows`` of ``rows.yaml``, or all."""
-        names: list[str] = self.table.get("page_rows", list(record["rows"]))
-        return names
-
     def describe(self, row: Row) -> dict[str, Any]:
         """Return what a record says of a row beside its runs."""
         return {}

@@ -15,7 +15,6 @@ Beside what ``vaswani score`` reports stand
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -78,10 +77,6 @@ class SystemsExperiment(FairseqExperiment):
     def tables(self, record: Record) -> list[Table]:
         """Return the rows, and each seed."""
         return [systems_table(record), *seed_tables(record)]
-
-    def page_table(self, record: Record) -> Table:
-        """Return some of the rows, each minus the first."""
-        return short_table(record, self.page_rows(record))
 
     def draw(self, record: Record, folder: Path) -> None:
         """BLEU at the end and validation nll on the way, against what the training cost by then."""
@@ -147,17 +142,6 @@ def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
 def mean_of(row: dict[str, Any], key: str) -> float:
     """Return a figure's mean over a row's runs."""
     return statistics.mean(run[key] for run in row["runs"])
-
-
-def pass_times(records: Sequence[Record]) -> str:
-    """Say in a sentence what the passes of each row cost: a figure for each record."""
-    minutes: dict[str, list[str]] = {}
-    for record in records:
-        for name, row in record["rows"].items():
-            figure = mean_of(row, "processor_seconds") / 60
-            minutes.setdefault(name, []).append(f"{figure:.1f}")
-    each = "; ".join(f"{name} {', '.join(figures)}" for name, figures in minutes.items())
-    return f"CPU minutes of the forward and backward passes, a figure per measurement: {each}."
 
 
 def accuracy_on_the_demo(run: Path) -> dict[str, float]:
@@ -360,33 +344,3 @@ def seed_tables(record: Record) -> list[Table]:
     if rates:
         tables.append(Table(["row", "rate", "bits"], rates, "Short trainings, by validation loss:"))
     return tables
-
-
-def short_table(record: Record, names: Sequence[str]) -> Table:
-    """Return a line for each of some rows, with parameters and sentences where these are
-    counted.
-    """
-    rows = record["rows"]
-    first = next(iter(rows))
-    with_sentences = any(OVER_BOTH in row for row in rows.values())
-    minus = {key: minus_first(record, key) for key in (*METRICS, "bits")}
-    columns = ["system", "rate"]
-    columns += [OUTSIDE] if with_sentences else []
-    columns += ["BLEU", f"minus {first}"]
-    columns += ["± over seeds and sentences"] if with_sentences else []
-    columns += ["chrF", f"minus {first}", "validation, bits", f"minus {first}"]
-    lines = []
-    for name in names:
-        row = rows[name]
-        cells = [name, rate_text(row)]
-        if with_sentences:
-            cells.append(f"{row[OUTSIDE]:,}")
-        for key in METRICS:
-            cells.append(mean_text(list(by_seed(row, key).values())))
-            cells.append(difference_text(minus[key].get(name)))
-            if with_sentences and key == "bleu":
-                cells.append(over_both(row))
-        cells.append(f"{statistics.mean(bits_of(row).values()):.3f}")
-        cells.append(difference_text(minus["bits"].get(name), "+.3f"))
-        lines.append(cells)
-    return Table(columns, lines, f"{rule_of(record)} {both_note(record)}")

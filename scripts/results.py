@@ -22,26 +22,17 @@ sys.path.insert(0, str(ROOT))
 from experiments import harness  # noqa: E402
 from experiments.record_files import record_file  # noqa: E402
 from experiments.records import PAGE, read_record  # noqa: E402
-from experiments.system_tables import pass_times  # noqa: E402
 from experiments.table2.texts import texts_table  # noqa: E402
 from experiments.tables import Table, put  # noqa: E402
-from vaswani.paper import table1  # noqa: E402
 
 FIGURES = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
 PAIRS = ("en-de", "en-fr")
 PAGES = {
     "docs/results.md": (
-        "table 1",
         "small",
         "systems",
-        "equal updates",
-        "everyday",
         "since 2017",
         "rates",
-        "neighbours",
-        "table 3, Multi30k",
-        "parsing",
-        "recall",
     ),
     "docs/reproduce.md": ("table 2", "table 3", "table 4"),
 }
@@ -148,31 +139,19 @@ def of_newest_record(experiment: str) -> str:
     return f"{lines}\n\n[All cells](../{page})."
 
 
-def with_time(name: str, *records: str) -> str:
-    """Return what is shown of a record, and what its passes cost there and in other records."""
-    return f"{of_record(name)}\n\n{pass_times([record(other) for other in records])}"
-
-
 def lines_of(table: Table) -> str:
     """Return an experiment's table without its note: the page explains intervals once."""
     return "\n".join(table._replace(note="").lines())
 
 
 TEXTS: dict[str, Callable[[], str]] = {
-    "table 1": lambda: "\n".join(table1.lines_of(record("table 1"))),
     "table 2": table_2,
     "table 3": table_3,
     "table 4": table_4,
     "small": small,
     "systems": systems,
-    "equal updates": lambda: with_time("equal updates", "equal updates"),
-    "everyday": lambda: with_time("everyday", "everyday"),
-    "since 2017": lambda: with_time("since 2017", "since 2017, on a CPU", "since 2017"),
+    "since 2017": lambda: of_record("since 2017"),
     "rates": lambda: of_newest_record("rates"),
-    "neighbours": lambda: of_record("neighbours"),
-    "table 3, Multi30k": lambda: of_record("table 3, Multi30k"),
-    "parsing": lambda: of_record("parsing"),
-    "recall": lambda: of_record("recall"),
 }
 
 

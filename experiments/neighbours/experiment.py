@@ -53,11 +53,7 @@ class NeighboursExperiment(FairseqExperiment):
         rows = [list(pair) for pair in record["rows"]["ours"].get("failures", [])]
         note = "Sentences with equal neighbours that every seed of ours gets wrong:"
         shown = [Table(["source", "ours"], rows, note)] if rows else []
-        return [neighbours_table(record, list(record["rows"])), *shown]
-
-    def page_table(self, record: Record) -> Table:
-        """Return some of the rows."""
-        return neighbours_table(record, self.page_rows(record))
+        return [neighbours_table(record), *shown]
 
     def draw(self, record: Record, folder: Path) -> None:
         """Each seed's sentences that are wrong, by row."""
@@ -143,8 +139,8 @@ def values_of(record: Record, key: str) -> Values:
     return values
 
 
-def neighbours_table(record: Record, names: list[str]) -> Table:
-    """Return a line for each of these rows; all rows of the record are compared with the first."""
+def neighbours_table(record: Record) -> Table:
+    """Return a line for each row; all are compared with the first."""
     reference = next(iter(record["rows"]))
     first = record["rows"][reference]["runs"][0]
     figures = {key: values_of(record, key) for key in ("bleu_tokenised", *WRONG)}
@@ -155,7 +151,7 @@ def neighbours_table(record: Record, names: list[str]) -> Table:
     over_both = {key: widths_of_wrong(record, key) for key in WRONG}
     columns.append("neighbouring positions, of words")
     lines = []
-    for name in names:
+    for name in record["rows"]:
         row = record["rows"][name]
         cells = [name, rate_text(row)]
         for key, values in figures.items():

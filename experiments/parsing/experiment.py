@@ -46,15 +46,6 @@ from vaswani.folders.run import Run
 SOURCES = {"own": False, "another's": True}
 SEARCHES = {"free": False, "constrained": True}
 PARSED = "parsed.json"
-ON_THE_PAGE = {
-    "right-branching": "right-branching",
-    "PCFG on gold tags": "PCFG, from gold tags",
-    "ours, tags: own source, free": "ours, from gold tags",
-    "ours, tags, relative positions: own source, free": "with relative positions",
-    "ours, words, then dropout 0.2: own source, free": "ours, from words",
-    "ours, words, relative positions: own source, free": "with relative positions",
-}
-"""The name of a parser in a record → in docs/results.md."""
 
 
 class ParsingExperiment(FairseqExperiment):
@@ -142,16 +133,6 @@ class ParsingExperiment(FairseqExperiment):
     def tables(self, record: Record) -> list[Table]:
         """Return each parser's F1, each training's nll, and F1 by the number of leaves."""
         return [parser_table(record), nll_table(record), count_table(record)]
-
-    def page_table(self, record: Record) -> Table:
-        """Return some of the parsers, and some of their figures."""
-        parsers = all_parsers(record)
-        keys = (f"f1 to {LENGTHS[0]}", "f1", "complete_match")
-        lines = []
-        for name, title in ON_THE_PAGE.items():
-            lines.append([title, *(f"{parsers[name][key]:.1f}" for key in keys)])
-        columns = ["parser", f"F1, at most {LENGTHS[0]} words", "F1, all", "complete match, %"]
-        return Table(columns, lines)
 
 
 def by_count(run: Path, gold: Sequence[Tree], of_grammar: Sequence[Tree]) -> dict[str, Any]:

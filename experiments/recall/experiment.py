@@ -54,8 +54,6 @@ LEARNED = 99.9
 """Per cent: a training ends after three validations with as much."""
 ASKED = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The k of validation and test."""
-ON_THE_PAGE = (1, 2, 8, 64)
-"""The k that docs/results.md shows."""
 VALID = 1001
 """The seed of the validation; a training's is from 1 to ``SEEDS``."""
 TEST = 1002
@@ -300,10 +298,6 @@ class RecallExperiment(Experiment):
     def tables(self, record: Record) -> list[Table]:
         """Accuracy by k; then every training."""
         return [accuracy_table(record, ASKED), rate_table(record)]
-
-    def page_table(self, record: Record) -> Table:
-        """Accuracy for some k."""
-        return accuracy_table(record, ON_THE_PAGE)
 
     def draw(self, record: Record, folder: Path) -> None:
         """Accuracy against k."""

@@ -32,8 +32,8 @@ class LaterChanges(SystemsExperiment):
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
     def page_table(self, record: Record) -> Table:
-        """Return the verdicts of some of the rows."""
-        return verdict_table(record, self.page_rows(record))
+        """Return the verdicts of ``page_rows`` of ``rows.yaml``."""
+        return verdict_table(record, self.table["page_rows"])
 
 
 def verdict(difference: Difference, better: int) -> str:

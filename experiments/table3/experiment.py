@@ -28,10 +28,6 @@ class VariationsExperiment(SystemsExperiment):
         contrasts = contrast_table(record)
         return [*tables[:1], *([contrasts] if contrasts else []), *tables[1:]]
 
-    def page_table(self, record: Record) -> Table:
-        """Return the contrasts, of which a record on the page has some."""
-        return contrast_table(record) or super().page_table(record)
-
 
 def contrast_table(record: Record) -> Table | None:
     """Return each row minus the base, in the paper and here; None as long as the base has one

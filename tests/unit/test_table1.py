@@ -15,6 +15,7 @@ from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequenti
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME: dict[str, Layer] = {layer.name: layer for layer in LAYERS}
 RECURRENT = ("RNN", "GRU", "LSTM")
+RECORD = "amd-epyc-family-25-model-1-2cpu_2026-11-24_table1.md"
 pytestmark = pytest.mark.paper("table 1")
 
 
@@ -41,7 +42,7 @@ def test_the_papers_term_is_its_entry_without_a_factor() -> None:
     assert terms["self-attention"] == n * n * d
     assert terms["self-attention (restricted)"] == R * n * d
     assert terms["LSTM"] == n * d * d and terms["convolution"] == K * n * d * d
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "results" / RECORD).read_text(encoding="utf-8")
     assert f"| O(n² · d) | {64 * 64 * 64:,}, 1,572,864 |" in page
     assert "| O(n/k), section 4 |" in page
 
