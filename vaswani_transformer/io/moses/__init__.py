@@ -3,7 +3,7 @@
 ``l’eau`` becomes ``l ’ eau`` and stays so, ``7:45`` becomes ``7: 45``, ``http://`` ``http: / /``,
 ``20°`` ``20 °`` and ``“so”`` ``“ so ”``. Here these are joined to one token each before the
 detokeniser sees them, and it leaves that as it is. A space goes only where text hardly ever has
-one; docs/scoring.md has the counts. No character but spaces is changed.
+one; docs/scoring.md links to the counts. No character but spaces is changed.
 
 The rules have a version, which recipes and packed models name, so that each model's text is
 restored as it was. ``version_1.py`` has the rules of French, Italian, English and German;

@@ -3,7 +3,7 @@
 Persian's zero-width non-joiners, Arabic, Indic, Ethiopic and Armenian punctuation, apostrophes
 inside words (``l'home``, ``Ankara'da``, ``м'який``), case endings after a colon (``EU:n``), and
 quotations that begin or end in another line. Made from the first 1,000 lines of each language of
-NTREX-128; docs/scoring.md has the counts on other lines.
+NTREX-128; docs/scoring.md links to the counts on other lines.
 """
 
 import re
