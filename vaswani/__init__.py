@@ -58,7 +58,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """``from vaswani import Translator``, which is imported only when asked for."""
+    """Import a name of the public interface, such as ``Translator``, when it is first asked for."""
     if name in _MODULES:
         return getattr(importlib.import_module(f"vaswani.{_MODULES[name]}"), name)
     if name == "__version__":

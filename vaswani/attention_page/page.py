@@ -23,7 +23,7 @@ VIEWS = ("words", "subwords")
 
 
 def page(attention: Attention, by: str) -> str:
-    """Return the page.
+    """Return the attention page as HTML.
 
     Args:
         attention: what it shows

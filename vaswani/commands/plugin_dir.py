@@ -11,6 +11,6 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print the folder."""
+    """Print the plugin's folder."""
     print(plugin_dir())
     return 0

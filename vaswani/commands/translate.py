@@ -319,7 +319,7 @@ class LineTranslator:
         return Line(texts, [translator.read(text.strip()) for text in texts], sentences)
 
     def columns(self, result: Translation) -> Iterator[str]:
-        """The rows of one line: as many as ``nbest``, however many hypotheses there are."""
+        """Yield ``nbest`` rows for one input line; rows without a hypothesis are empty."""
         width = 1 + self.options.scores + 3 * self.search_options.print_alignment
         for hypothesis in result.hypotheses[: self.search_options.nbest]:
             row = [hypothesis.text]

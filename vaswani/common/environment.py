@@ -70,7 +70,7 @@ def import_torch() -> None:
 
 
 def environment() -> Table:
-    """Versions, commit, processor, GPUs, command and time of day."""
+    """Return the versions, commit, processor, GPUs, command and time of day."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

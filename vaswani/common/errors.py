@@ -41,7 +41,7 @@ def refusal_of_fairseq(error: BaseException) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 line``, ``2 lines``."""
+    """Return a count with its noun: ``1 line``, ``2 lines``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -52,6 +52,6 @@ def listed(numbers: Sequence[int], most: int = 20) -> str:
 
 
 def nearest(word: str, words: Sequence[str]) -> str:
-    """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
+    """Return `` (did you mean 'x'?)`` for the word most similar to ``word``, or an empty string."""
     similar = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f" (did you mean '{similar[0]}'?)" if similar else ""

@@ -113,15 +113,15 @@ def write_json(path: Path, table: Table) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
-    """While the block runs, no other command gets past the same ``path``.
+    """Hold a lock on ``path`` while the block runs, so that no other command takes it.
 
-    The kernel releases the lock when the process ends, however it ends; but where a machine that
-    shared the file system has died, only after minutes, for which ``patience`` (in seconds) waits.
-    If its file system has no locks, the block runs without one.
+    The kernel releases the lock when the process ends, however it ends. If the file system is
+    shared and its other machine has died, the release takes minutes; ``patience`` (in seconds) is
+    how long to wait for it. If the file system has no locks, the block runs without one.
 
-    It is not the package filelock's (tests/unit/test_locks.py): on NFS that takes a file for the
-    lock that its last holder has removed meanwhile, so that two commands have it; and where a file
-    system has no locks, it leaves a file that a killed process does not remove.
+    The package filelock is not used (tests/unit/test_locks.py): on NFS it can lock a file that the
+    last holder has just removed, so that two commands hold the lock; and on a file system without
+    locks it leaves behind the file of a killed process.
 
     Raises:
         UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
@@ -253,7 +253,7 @@ def is_report(path: Path, *keys: str) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
+    """Report errors of writing in the block in terms of ``path``, the file's final name.
 
     Raises:
         UserError: the disk is full; ``path`` is unchanged.

@@ -21,7 +21,7 @@ TABLES = ("table3",)
 
 
 def file_stem(name: str) -> str:
-    """``wmt14-en-de-base`` as its file is named: ``wmt14_en_de_base``."""
+    """Return the file's stem for an experiment: ``wmt14-en-de-base`` gives ``wmt14_en_de_base``."""
     return name.replace("-", "_")
 
 

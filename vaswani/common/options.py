@@ -149,7 +149,7 @@ def is_utf8(word: str) -> bool:
 
 
 def last_of_each(assignments: Sequence[str]) -> list[str]:
-    """``key=value`` words of which some change others: the last one for each key, in order."""
+    """Keep the last ``key=value`` word for each key, in order."""
     last = {word.partition("=")[0]: word for word in assignments}
     return [word for word in assignments if last[word.partition("=")[0]] == word]
 

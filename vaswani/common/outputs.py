@@ -157,7 +157,7 @@ class Outputs:
         self.check()
 
     def _put_in_place_or_remove(self) -> None:
-        """What is complete is moved to its place; what is not is removed."""
+        """Move complete outputs to their places, and remove what is incomplete."""
         for path in self.paths if self.complete.is_dir() else ():
             new = self.complete / path.name
             old = self.old / path.name
@@ -213,7 +213,7 @@ class RecordedOutputs(Outputs):
         return read_json(self.record)
 
     def files(self) -> dict[Path, Stamp]:
-        """Size, time and SHA-256 of each recorded file."""
+        """Return the recorded size, time and SHA-256 of each file."""
         files = self.table().get("files", {})
         return {self.folder / name: tuple(stamp) for name, stamp in files.items()}
 
@@ -311,7 +311,7 @@ class PlacedOutputs(Outputs):
 
     @contextlib.contextmanager
     def write(self, key: str | None = None) -> Iterator[Draft]:
-        """As :meth:`Outputs.write`; refuses before anything is touched."""
+        """Open the output, as :meth:`Outputs.write`; refuse before anything is touched."""
         self.check()
         if not self.path.name:
             raise UserError("the output cannot be the current folder itself: give another one")

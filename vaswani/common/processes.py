@@ -36,7 +36,7 @@ class Worker(NamedTuple):
 
 
 def limit_workers(requested: int) -> int:
-    """As many workers as requested, or as this machine can use."""
+    """Return the number of workers: as many as requested, but at most what this machine can use."""
     return min(requested, max(MOST_ANYWHERE, MOST_PER_CORE * cores()))
 
 
@@ -47,7 +47,7 @@ def map_ordered(
     method: Literal["spawn", "fork"] = "spawn",
     advice: str = "free some memory, or give fewer --workers, and run the same command again",
 ) -> Generator[Result, None, None]:
-    """``make()(item)`` for each item, in order, by so many new processes.
+    """Yield ``make()(item)`` for each item, in order, computed by ``workers`` new processes.
 
     Each process has a thread here, and a pipe of its own: concurrent.futures' processes share
     queues, on which a large item or a killed process can block the others for ever.

@@ -31,7 +31,7 @@ def set_resumable(saved: Callable[[], bool] | None) -> None:
 
 
 def continue_hint() -> str:
-    """``; the same command continues``, or nothing where nothing is saved."""
+    """Return ``; the same command continues``, or an empty string if nothing is saved."""
     with contextlib.suppress(OSError):
         return "; the same command continues" if _saved and _saved() else ""
     return ""
@@ -39,7 +39,7 @@ def continue_hint() -> str:
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[list[int]]:
-    """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt and are added to the list.
+    """Turn SIGINT and SIGTERM in the block into KeyboardInterrupt, and list their numbers.
 
     The exception's argument is the signal's number. It may arrive as another exception: C
     extensions turn it into their own errors, in ``import torch`` as well as in writing a
@@ -81,7 +81,7 @@ class StopRequest:
         self._before: dict[int, Handler] = {}
 
     def begin(self) -> None:
-        """From now on, until the end of the block, only note the first signal."""
+        """Only note the first signal from now on, until the end of the block."""
         if not self._before:
             spawned = multiprocessing.parent_process() is not None
             signals = [signal.SIGINT] if spawned else [signal.SIGINT, signal.SIGTERM]

@@ -26,7 +26,7 @@ def render(template: Path, **values: object) -> str:
 
 @lru_cache(maxsize=None)
 def environment_in(folder: Path) -> Environment:
-    """Jinja2's environment for the templates in a folder, which it compiles once."""
+    """Return Jinja2's environment for the templates in a folder; each template is compiled once."""
     environment = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,

@@ -49,7 +49,7 @@ def _parse(text: str) -> object:
 
 @contextlib.contextmanager
 def yaml_errors(where: str) -> Iterator[None]:
-    """An error of PyYAML's in the block becomes a UserError: ``where``, line, problem."""
+    """Turn PyYAML's errors in the block into a UserError with ``where``, line and problem."""
     import yaml
 
     try:

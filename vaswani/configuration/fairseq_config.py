@@ -67,7 +67,7 @@ def read_configuration(path: Path, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """As ``read_configuration``, for a table already read; ``where``: its origin, for messages."""
+    """Complete a table, as ``read_configuration`` does; messages name it by ``where``."""
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     sections = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((sections.get("common") or {}).get("user_dir"))
@@ -104,7 +104,7 @@ def with_defaults(sections: Sections) -> DictConfig:
 
 
 def table_with_defaults(sections: Sections) -> Sections:
-    """As ``with_defaults``, as a table that may be changed."""
+    """Complete ``sections``, as ``with_defaults``, and return a table that may be changed."""
     load_plugin()
 
     config = OmegaConf.merge(fairseqs_defaults(), sections)
@@ -235,9 +235,10 @@ def types_of(options: Any) -> dict[str, object]:
 def component_keys(
     section: str, keys: Mapping[str, object] | None, where: str
 ) -> dict[str, object] | None:
-    """Keys of the component that ``_name`` chooses, and their types; None where fairseq lists none.
+    """Return the keys of the component that ``_name`` chooses, and their types.
 
-    Of an older model without a dataclass the types are not known, and are None.
+    The result is None if fairseq lists no keys for it. An older model without a dataclass declares
+    no types, so each of its types is None.
 
     Raises:
         UserError: ``_name`` is missing or not registered.

@@ -18,7 +18,7 @@ from vaswani.folders.run import Run
 
 
 def load_plugin() -> None:
-    """Silence fairseq's log messages; the plugin was imported with this module."""
+    """Silence fairseq's log messages; importing this module has already loaded the plugin."""
     fairseq_logs(logging.WARNING)
     compat.quiet()
     logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import

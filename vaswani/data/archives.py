@@ -197,13 +197,13 @@ def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> Non
 
 
 def members(archive: Path, names: Container[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """The wanted files of an archive: their names, without folders, and streams of their contents.
+    """Yield the name, without folders, and the content of each wanted file of an archive.
 
-    A folder or a link of such a name is passed over: what it leads to may be anywhere.
+    A folder or a link with a wanted name is skipped: a link may lead anywhere.
 
     Args:
         archive: tar or zip
-        names: of the files; may lose a name once it was yielded
+        names: of the files; a name may be removed once it was yielded
     """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
@@ -238,7 +238,7 @@ def copy(name: str, stream: IO[bytes], target: IO[bytes]) -> None:
 
 
 def segments(sgml: str) -> Iterator[str]:
-    """The sentences of a test set in WMT's SGML, with every run of spaces reduced to one.
+    """Yield the sentences of a test set in WMT's SGML, with every run of spaces reduced to one.
 
     Entities such as ``&amp;`` stay as they are: sacreBLEU leaves them in its copies too.
     """
@@ -313,7 +313,7 @@ def receive_all(source: Source, aside: Path) -> None:
 
 
 def receive(source: Source, aside: Path) -> None:
-    """One connection: the rest of the file if the server can, else the whole file again."""
+    """Download over one connection: the rest of the file if the server can, else the whole file."""
     at = aside.stat().st_size if aside.is_file() else 0
     if at and at == source.bytes:  # an earlier command ended before its check
         return

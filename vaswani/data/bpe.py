@@ -115,7 +115,7 @@ def learn(
 
 
 def quietly() -> contextlib.AbstractContextManager[object]:
-    """While the block runs, nothing is printed on stderr."""
+    """Discard what the block prints on stderr."""
     return contextlib.redirect_stderr(io.StringIO())
 
 

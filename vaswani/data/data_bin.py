@@ -196,10 +196,11 @@ def positions(config: DictConfig) -> tuple[int, int]:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """fairseq's dictionary in a file.
+    """Load fairseq's dictionary from a file.
 
     Raises:
-        UserError: it is no such file, or a line is wrong; fairseq's errors do not name the file.
+        UserError: the file is not a dictionary, or a line is wrong; fairseq's errors do not name
+            the file.
     """
     try:
         return Dictionary.load(str(path))

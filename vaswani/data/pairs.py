@@ -38,7 +38,7 @@ class Limits:
     ratio: float | None = None
 
     def reason(self, source: str, target: str) -> str | None:
-        """Why a pair is left out, or None if it is kept. Words are separated by spaces."""
+        """Return why a pair is left out, or None if it is kept. Words are separated by spaces."""
         first, second = source.split(), target.split()
         short, long = sorted((len(first), len(second)))
         if short == 0:
@@ -100,7 +100,7 @@ class Report:
             shown.extend(examples[: EXAMPLES - len(shown)])
 
     def summary(self) -> str:
-        """``4,500 pairs of 4,512; left out: 10 with an empty side, 2 not UTF-8``."""
+        """Summarise the counts: ``4,500 pairs of 4,512; left out: 10 with an empty side``."""
         text = f"{self.kept:,} pairs"
         if self.kept != self.seen:
             text += f" of {self.seen:,}"
@@ -131,7 +131,7 @@ def cleaning_work(
     valid_every: int | None = None,
     before: int = 0,
 ) -> Work:
-    """Raw lines to clean sentences.
+    """Return the work of turning raw lines into clean sentences.
 
     Args:
         recipe: how the text is prepared
@@ -196,7 +196,10 @@ def tokenising_work(
 def splitting_work(
     recipe: TextRecipe, name: str, codes: Path, limits: Limits | None, both: bool = True
 ) -> Work:
-    """Tokens, or raw text, to subwords; ``both``: the target too, which else stays as it is."""
+    """Return the work of splitting tokens, or raw text, into subwords.
+
+    If ``both`` is False, the target stays as it is.
+    """
     split = splitter(recipe, codes)
     return partial(change, name=name, sides=[split, split if both else str], limits=limits)
 
@@ -210,13 +213,14 @@ def dropout_work(
     dropout: float,
     copy: int,
 ) -> Work:
-    """Tokens to subwords, with BPE-dropout.
+    """Return the work of splitting tokens into subwords, with BPE-dropout.
 
     Args:
         recipe, name, codes, limits, both: as in :func:`splitting_work`
         dropout: probability with which a merge is left out
-        copy: the number of the copy of the text. Each is split otherwise, and by the chunk's first
-            line, so that any number of processes writes the same.
+        copy: the number of the copy of the text. With the number of the chunk's first line it seeds
+            the random generator, so that copies differ, and any number of processes writes the
+            same.
     """
     split = splitter(recipe, codes, dropout)
     sides = [split, split if both else str]

@@ -282,7 +282,7 @@ def make_text(job: Job, out: Path) -> StageReport:
 
 
 def make_tokens(job: Job, out: Path) -> StageReport:
-    """Moses tokens, within the limits on words.
+    """Split text into Moses tokens, and leave out pairs outside the limits on words.
 
     Text that is tokenised already, and text for SentencePiece, stays as it is.
     """
@@ -348,7 +348,7 @@ def make_bpe(job: Job, out: Path) -> StageReport:
 
 
 def make_data_bin(job: Job, out: Path) -> StageReport:
-    """fairseq's binary form, with one dictionary; with trees, one for each side.
+    """Write fairseq's binary form, with one dictionary; with trees, one for each side.
 
     With SentencePiece the dictionary has all of its pieces, in the model's order.
     """

@@ -64,7 +64,7 @@ class RoundTrip:
     differences: list[tuple[Difference, int]]
 
     def report(self) -> Iterator[str]:
-        """What to print about it."""
+        """Yield the lines to print about the round trip."""
         yield (
             f"restoring the text of {self.split} from its tokens: {self.lines:.2f} % of the lines "
             f"come back unchanged; BLEU {self.bleu:.2f}, the most that a perfect system could get"
@@ -142,7 +142,7 @@ def unchanged_share(written: list[str], restored: list[str]) -> float:
 
 
 def bleu(restored: list[str], written: list[str]) -> float:
-    """sacreBLEU's score of what is restored."""
+    """Return sacreBLEU's score of the restored text."""
     metric = BLEU(tokenize="char" if hardly_spaced(written) else "13a")
     return round(float(metric.corpus_score(restored, [written]).score), 2)
 
@@ -161,7 +161,7 @@ def differences(written: Iterable[str], restored: Iterable[str]) -> list[tuple[D
 
 
 def differences_in(written: list[str], restored: list[str]) -> Iterator[Difference]:
-    """The words of a line that differ."""
+    """Yield the words of a line that differ."""
     matcher = SequenceMatcher(None, written, restored, autojunk=False)
     for kind, first, last, other_first, other_last in matcher.get_opcodes():
         if kind != "equal":

@@ -72,10 +72,10 @@ def is_table(path: PathLike) -> bool:
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text file, compressed or not, each with its ``\\n``, also the last one.
+    """Yield the lines of a text file, compressed or not, as bytes that end with a line end.
 
     Raises:
-        UserError: it is a damaged compressed file.
+        UserError: the file is compressed and damaged.
     """
     try:
         with PACKED.get(path.suffix, open)(path, "rb") as stream:
@@ -113,7 +113,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def lines_in(lines: Iterable[bytes], path: Path) -> Iterator[str]:
-    """The sentences of lines, which come from ``path``, as messages name it."""
+    """Yield the decoded sentences of ``lines``; ``path`` names their origin in messages."""
     for number, line in enumerate(lines, 1):
         yield decode(line.removesuffix(b"\n"), path, number)
 
@@ -156,7 +156,7 @@ class Chunk(NamedTuple):
 
 
 def columns(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """The two columns of a table, line by line, each with a line end.
+    """Yield the two columns of a table, line by line, each with a line end.
 
     Raises:
         UserError: a line has another number of columns.
@@ -172,7 +172,11 @@ def columns(path: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def chunks(paths: Sequence[Path], limit: int | None = None) -> Iterator[Chunk]:
-    """The lines of parallel files, at most ``limit`` of them; of a table, those of its columns.
+    """Yield parallel lines in chunks: of several files, or of the two columns of a table.
+
+    Args:
+        paths: the files; a table is given twice
+        limit: most lines to read
 
     Raises:
         UserError: the files differ in length, or one is damaged or not lines of text.

@@ -122,10 +122,10 @@ class TargetText:
 
 
 def normaliser(lang: str) -> Callable[[str], str]:
-    """Moses' normalize-punctuation, then remove-non-printing-char, as fairseq's scripts run them.
+    """Return Moses' normalize-punctuation, then remove-non-printing-char, as in fairseq's scripts.
 
-    ``perl_parity`` does what the Perl script does even where sacremoses would do better: the recipe
-    that normalises is the one that reproduces fairseq's.
+    ``perl_parity`` makes sacremoses do what the Perl script does, even where sacremoses' own way is
+    better: the recipe that normalises reproduces fairseq's.
     """
     import regex
     from sacremoses import MosesPunctNormalizer
@@ -179,7 +179,7 @@ def detokeniser(lang: str, version: int = moses.VERSION) -> TextFunction:
 
 
 def moses_detokeniser(lang: str) -> TextFunction:
-    """Moses' own detokeniser for one language, from a line to a line."""
+    """Return Moses' own detokeniser for one language, from a line to a line."""
     from sacremoses import MosesDetokenizer
 
     detokenise: Any = MosesDetokenizer(lang).detokenize

@@ -188,9 +188,9 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
 
 
 def _flatten(tree: Tree, leaves: Sequence[str], close: str) -> list[str]:
-    """``leaves``, one for each word, with the brackets around them.
+    """Return the leaves, one for each word, with the brackets around them.
 
-    ``close``: ")" for closing brackets with their label, nothing for those without.
+    If ``close`` is ")", closing brackets have their label; if it is empty, they have none.
     """
     opened: list[list[str]] = [[] for _ in leaves]
     closed: list[list[str]] = [[] for _ in leaves]

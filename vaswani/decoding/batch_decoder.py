@@ -97,7 +97,7 @@ class BatchDecoder:
     def translate(
         self, options: TranslationOptions, log: IO[str], progress: Progress
     ) -> Iterator[Translated]:
-        """The best translation of each sentence that is not too long, batch by batch.
+        """Yield the best translation of each sentence that is not too long, batch by batch.
 
         Args:
             options: of the search

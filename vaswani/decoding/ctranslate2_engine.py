@@ -51,12 +51,12 @@ class CTranslate2Engine(Engine):
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """As :meth:`Engine.log_probabilities`."""
+        """Return the log-probabilities of translations, as :meth:`Engine.log_probabilities`."""
         scored = self.model.score_batch(self.subwords(batch), targets, max_input_length=0)
         return [list(result.log_probs) for result in scored]
 
     def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """As ``Engine.prepare``."""
+        """Check the options, as ``Engine.prepare``, and reduce the beam to the vocabulary."""
         check_supported(options)
         options.check()
         return options.within_vocabulary(len(self.target))
@@ -64,7 +64,7 @@ class CTranslate2Engine(Engine):
     def search(
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
-        """As ``Engine.search``: all batches at once, the longest first, so that no thread idles."""
+        """Search all batches at once, as ``Engine.search``, the longest first."""
         options = self.prepare(options)
         running = [self.start(batch, options) for batch in reversed(batches)]
         results = []
@@ -125,7 +125,7 @@ def threads(requested: int | None) -> int:
 
 
 def load(folder: ExportedModel, device: str | None, workers: int) -> Any:
-    """CTranslate2's translator."""
+    """Load a folder as CTranslate2's translator."""
     import ctranslate2
 
     if device is None:

@@ -102,8 +102,7 @@ class Engine(ABC):
 
     @abstractmethod
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """For each sentence, the log-probability in nats of each subword of a translation, and of
-        its end.
+        """Return the log-probability in nats of each subword of a translation, and of its end.
 
         Args:
             batch: the sentences
@@ -112,7 +111,7 @@ class Engine(ABC):
 
 
 def ignore(sentences: int) -> None:
-    """Progress that nobody wants to know about."""
+    """Ignore the reported number of sentences."""
 
 
 def most_tokens(options: TranslationOptions, source: int, longest: int) -> int:

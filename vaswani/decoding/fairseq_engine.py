@@ -58,13 +58,13 @@ class FairseqEngine(ProcessEngine):
         return {"net_input": net_input}
 
     def logits(self, batch: Batch, previous: Tensor) -> Tensor:
-        """As ``ProcessEngine.logits``."""
+        """Return the logits of the model, as ``ProcessEngine.logits``."""
         net_input = self.sample(batch)["net_input"]
         logits: Tensor = self.model(**net_input, prev_output_tokens=previous)[0]
         return logits
 
     def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """As ``Engine.prepare``: the task builds its generator, if the options are others."""
+        """Build the task's generator, as ``Engine.prepare``, unless the options are the same."""
         if options == self.prepared:
             return options
         options.check()
@@ -80,7 +80,7 @@ class FairseqEngine(ProcessEngine):
         return options
 
     def search_batch(self, batch: Batch, options: TranslationOptions) -> BatchHypotheses:
-        """As ``ProcessEngine.search_batch``."""
+        """Search one batch, as ``ProcessEngine.search_batch``."""
         with torch.no_grad():
             try:
                 sample = self.sample(batch)

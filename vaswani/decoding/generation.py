@@ -196,7 +196,9 @@ def key_of_translation(config: DictConfig, files: list[Path], precision: str) ->
 def generation_config(
     request: Request, checkpoint: Path, run: Run
 ) -> tuple[DictConfig, TranslationOptions]:
-    """fairseq's configuration for decoding, and the search: as trained, then as requested.
+    """Return fairseq's configuration for decoding, and the options of the search.
+
+    Both are those of the training, changed as requested.
 
     Raises:
         UserError, ConfigError: an invalid option.

@@ -35,9 +35,9 @@ def search_processes(requested: int | None, on_cpu: bool) -> int:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """While the block runs, torch computes in one thread.
+    """Limit torch to one thread in the block.
 
-    With more, sums would have other last digits, and a forked process would hang.
+    With more threads, sums would differ in their last digits, and a forked process would hang.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -87,7 +87,7 @@ class ProcessEngine(Engine):
         return torch.tensor(rows, device=self.device)
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """As ``Engine.log_probabilities``."""
+        """Return the log-probabilities of translations, as ``Engine.log_probabilities``."""
         rows = [torch.tensor([*map(self.target.index, target), EOS]) for target in targets]
         expected = pad_sequence(rows, batch_first=True, padding_value=PAD)
         begun = [row.roll(1) for row in rows]  # with the end of sentence
@@ -100,7 +100,7 @@ class ProcessEngine(Engine):
     def search(
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
-        """As ``Engine.search``."""
+        """Search the batches, as ``Engine.search``, in this process or in forked ones."""
         options = self.prepare(options)
         if self.processes is not None:
             yield from self.search_in_processes(batches, options, progress)
@@ -113,7 +113,7 @@ class ProcessEngine(Engine):
     def search_in_processes(
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress
     ) -> Generator[BatchHypotheses, None, None]:
-        """The same by processes forked from this one."""
+        """Search the batches in processes that are forked from this one."""
         groups = [
             batches[at : at + BATCHES_AT_A_TIME] for at in range(0, len(batches), BATCHES_AT_A_TIME)
         ]

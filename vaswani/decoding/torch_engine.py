@@ -61,19 +61,19 @@ class TorchEngine(ProcessEngine):
         self.longest_target = folder.config.max_target_positions
 
     def logits(self, batch: Batch, previous: Tensor) -> Tensor:
-        """As ``ProcessEngine.logits``."""
+        """Return the logits of the model, as ``ProcessEngine.logits``."""
         with autocast(self.precision, self.device):
             memory, _ = self.model.encoder.encode(self.source_of(batch))
             features, _ = self.model.decoder.features(previous, memory)
             return self.model.decoder.output_layer(features)
 
     def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """As ``Engine.prepare``."""
+        """Check the options, as ``Engine.prepare``, and reduce the beam to the vocabulary."""
         options.check()
         return options.within_vocabulary(len(self.target))
 
     def search_batch(self, batch: Batch, options: TranslationOptions) -> BatchHypotheses:
-        """As ``ProcessEngine.search_batch``."""
+        """Search one batch, as ``ProcessEngine.search_batch``."""
         source = self.source_of(batch)
         with torch.no_grad(), autocast(self.precision, self.device):
             memory, _ = self.model.encoder.encode(source)
@@ -102,7 +102,7 @@ class TorchEngine(ProcessEngine):
 
     @contextlib.contextmanager
     def errors_for_users(self) -> Iterator[None]:
-        """What the paper's search refuses, as a UserError."""
+        """Turn what the paper's search refuses into a UserError."""
         try:
             yield
         except (FloatingPointError, ValueError) as error:
@@ -149,11 +149,11 @@ def network_of(
 def attended_subwords(
     model: nn.Module, source: Tensor, hypotheses: Sequence[Sequence[list[int]]]
 ) -> list[list[list[int]]]:
-    """For each token of each hypothesis of each sentence, the subword that it attends to most.
+    """Return, for each token of each hypothesis, the subword that it attends to most.
 
     The search itself keeps no attention. A second, teacher-forced pass gives the attention at all
     positions at once, as in fairseq's ``--print-alignment``: that of the decoder's last layer,
-    averaged over its heads. Shapes: B hypotheses, S source, T target.
+    averaged over its heads. Shapes: N sentences, B hypotheses, S source, T target.
 
     Places count the source's subwords from 0, without the end of sentence.
 

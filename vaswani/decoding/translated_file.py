@@ -65,7 +65,7 @@ class Windows:
         return self.rest
 
     def read(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield all windows."""
+        """Yield each window, with the number of its first line, counted from 1."""
         lines: Iterator[str] = chain.from_iterable(map(text.read_lines, self.paths))
         if not self.paths:
             lines = text.lines_in(sys.stdin.buffer, STDIN)

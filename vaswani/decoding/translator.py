@@ -346,7 +346,7 @@ def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batc
 def aligned_words(
     source: Sequence[Word], target: Sequence[Word], attended: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Pairs (source word, target word), counted from 0, whose subwords are linked by attention.
+    """Return pairs (source word, target word), from 0, whose subwords are linked by attention.
 
     Args:
         source: the source's words

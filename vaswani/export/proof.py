@@ -289,6 +289,6 @@ def search_name(options: TranslationOptions) -> str:
 
 
 def bleu_of(lang: str, references: list[str]) -> BLEU:
-    """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
+    """Return sacreBLEU's BLEU, with the tokeniser that ``vaswani score`` uses for this language."""
     tokens, _ = tokens_for(lang, has_spaces(lang, references))
     return BLEU(tokenize=tokens, force=True)

@@ -109,7 +109,7 @@ def has_one_matrix(config: TransformerConfig) -> bool:
 
 
 def configuration(config: TransformerConfig, types: tuple[int, int]) -> dict[str, Any]:
-    """Return Marian's config.json.
+    """Return the contents of Marian's config.json.
 
     Args:
         config: the packed model's sizes
@@ -287,13 +287,13 @@ class MarianEngine(Engine):
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
 
     def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """As ``Engine.prepare``."""
+        """Return the options unchanged; see ``Engine.prepare``."""
         return options
 
     def search(
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
-        """As ``Engine.search``; the hypotheses have no scores, which nothing asks for."""
+        """Search the batches, as ``Engine.search``, but without scores: no caller reads them."""
         for batch in batches:
             max_tokens = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
             beam = {"num_beams": options.beam, "max_new_tokens": max_tokens}
@@ -307,7 +307,7 @@ class MarianEngine(Engine):
             yield hypotheses
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """As :meth:`Engine.log_probabilities`."""
+        """Return the log-probabilities of translations, as :meth:`Engine.log_probabilities`."""
         rows = [torch.tensor([*map(self.target.index, target), END]) for target in targets]
         labels = pad_sequence(rows, batch_first=True, padding_value=PAD)
         with torch.no_grad():

@@ -54,11 +54,11 @@ class DataBin:
         return "" if any(self.folder.glob("test.*.idx")) else " --subset valid"
 
     def side(self, split: str, pair: tuple[str, str], language: str) -> Path:
-        """``FOLDER/SPLIT.en-de.en``, whose ``.idx`` and ``.bin`` are one side of a set."""
+        """Return ``FOLDER/SPLIT.en-de.en``, whose ``.idx`` and ``.bin`` are one side of a set."""
         return self.folder / f"{split}.{'-'.join(pair)}.{language}"
 
     def prefix(self, split: str, source: str, target: str) -> Path:
-        """``FOLDER/SPLIT.en-de`` in the direction that was binarised.
+        """Return ``FOLDER/SPLIT.en-de``, in the direction that was binarised.
 
         Raises:
             UserError: there is no such split.

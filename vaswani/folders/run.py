@@ -308,7 +308,7 @@ class Run:
         return self.folder / (f"train.rank{rank}.log" if rank else "train.log")
 
     def ending_file(self, phase: Path | None = None) -> Path:
-        """Why the training ended; of an earlier phase, in its folder."""
+        """Return the file that says why the training, or a phase in this folder, ended."""
         return (phase or self.folder) / "finished.json"
 
     def configuration(self) -> Sections:

@@ -129,7 +129,7 @@ class TranslationOptions(SearchOptions):
             )
 
     def within_vocabulary(self, types: int) -> "TranslationOptions":
-        """Reduce the beam to at most the words that there are, as in fairseq; a warning says so.
+        """Reduce the beam to at most the size of the vocabulary, as in fairseq, with a warning.
 
         Args:
             types: size of the target dictionary

@@ -56,15 +56,15 @@ NOT_LEARNED = re.compile(
 def model_from_fairseq(
     options: Mapping[str, object], state: Mapping[str, Tensor], where: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Options and parameters for our model that computes the same as one of fairseq's.
+    """Convert fairseq's transformer to our model's options and parameters, with equal results.
 
     Args:
-        options: its training options, from any version
+        options: its training options, from any version of fairseq
         state: its parameters
         where: names it in errors
 
     Raises:
-        UserError: it is another kind of model, or has something that this plugin's lacks.
+        UserError: it is another kind of model, or has a part that this plugin lacks.
     """
     completed = with_defaults(options, where)
     check_expressible(completed, where)

@@ -47,7 +47,7 @@ class TrainedModel:
 
     @classmethod
     def load(cls, checkpoint: Path) -> "TrainedModel":
-        """Read a checkpoint.
+        """Load a model from a checkpoint.
 
         Raises:
             UserError: it is of another model, or of one that our model cannot express.

@@ -81,7 +81,7 @@ def preprocess(target: Reproduction) -> str:
 
 
 def train(target: Reproduction, gpus: int) -> str:
-    """``fairseq-train`` with every value of the experiment that is not fairseq's default."""
+    """Return ``fairseq-train`` with every value of the experiment that is not fairseq's default."""
     sections = training_sections(target, gpus)
     lines = [PLUGIN]
     for name, options in sections.items():
@@ -127,7 +127,7 @@ def average(target: Reproduction) -> str:
 
 
 def generate(target: Reproduction) -> str:
-    """``fairseq-generate`` with the paper's search, then translations in the test set's order."""
+    """Return ``fairseq-generate`` with the paper's search, then commands that sort its output."""
     config = target.config
     search = config.generation
     lang = config.task.target_lang
@@ -151,7 +151,7 @@ def generate(target: Reproduction) -> str:
 
 
 def score(target: Reproduction) -> str:
-    """sacreBLEU of text, then tokenised and compound-split BLEU of tokens."""
+    """Return commands for sacreBLEU of text, then tokenised and compound-split BLEU of tokens."""
     prepared = PreparedText.around(target.data_bin)
     language = target.config.task.target_lang
     translations = target.run.translations(target.subset)

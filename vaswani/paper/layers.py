@@ -63,7 +63,7 @@ def self_attention(d: int, countable: bool) -> Function:
 
 
 def restricted_attention(d: int, countable: bool) -> Function:
-    """Self-attention to r words around each one (section 4), without computing the others."""
+    """Return self-attention to the r nearest words (section 4), without computing the others."""
     import torch
     import torch.nn.functional as F
 
@@ -88,7 +88,7 @@ def restricted_attention(d: int, countable: bool) -> Function:
 
 
 def recurrent(kind: str) -> Callable[[int, bool], Function]:
-    """torch's layer of this kind; one cell after the other where multiplications are counted."""
+    """Return torch's layer of this kind; for counting, its cell applied word by word."""
 
     def make(d: int, countable: bool) -> Function:
         import torch

@@ -190,7 +190,7 @@ def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
 
 
 def pending(target: Reproduction) -> Iterator[str]:
-    """The stages that are not done; most of them find out themselves."""
+    """Yield the stages that are not done; most of them find out themselves."""
     for stage in target.stages:
         if stage == "plan":
             done = target.data_bin.is_dir() or target.is_finished
@@ -249,7 +249,7 @@ def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[s
 
 
 def batch_of(target: Reproduction, gpus: int) -> list[str]:
-    """Changes that keep the paper's batch on this hardware; prints the plan.
+    """Print the plan, and return the changes that keep the paper's batch on this hardware.
 
     A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
     """

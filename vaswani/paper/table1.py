@@ -32,7 +32,7 @@ PAPER = ("complexity", "sequential", "path")
 
 
 def counted(layer: Layer, n: int, d: int) -> int:
-    """Multiplications in matrix products and convolutions, by torch's counter."""
+    """Count the multiplications in matrix products and convolutions, by torch's counter."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -91,7 +91,7 @@ def longest_path(layer: Layer, n: int, d: int = 8) -> int:
 
 
 def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
-    """Median seconds of forward and backward on one sentence, and the bytes held in between."""
+    """Measure forward and backward on one sentence: median seconds, and bytes held in between."""
     import torch
 
     function = layer.make(d, False)

@@ -38,7 +38,7 @@ class Sizes:
     value_width: int | None = None
 
     def projected(self, heads: int) -> float:
-        """h (k + v) / 2, which is d unless the head widths are given."""
+        """Return h (k + v) / 2, which is d unless the head widths are given."""
         even = self.d / heads
         return heads * ((self.key_width or even) + (self.value_width or even)) / 2
 
@@ -60,12 +60,12 @@ def sizes_of(model: Any, vocabulary: int) -> Sizes:
 
 
 def source_flops(sizes: Sizes, source: float) -> float:
-    """Forward operations for one source token in sentences of ``source`` tokens.
+    """Return the forward operations for one source token in sentences of ``source`` tokens.
 
     A matrix product takes 2 operations per weight (multiply, add). An encoder layer has the four
-    projections (3.2.2), 4 d · hk weights if k = v, and two feed-forward matrices (3.3), 2 df.
-    Each query meets S keys and weighs S values: 2 S · hk each. The decoder's keys and values over
-    the encoder's output, 2 d · hk weights per decoder layer, are computed once per source token.
+    projections (3.2.2), 4 d · hk weights if k = v, and two feed-forward matrices (3.3), 2 df. Each
+    query meets S keys and weighs S values: 2 S · hk each. The decoder's keys and values over the
+    encoder's output, 2 d · hk weights per decoder layer, are computed once per source token.
     """
     e, p = sizes.projected(sizes.encoder_heads), sizes.projected(sizes.decoder_heads)
     layer = 2 * (4 * sizes.d * e + 2 * sizes.d * sizes.encoder_f) + 4 * source * e
@@ -73,11 +73,12 @@ def source_flops(sizes: Sizes, source: float) -> float:
 
 
 def target_flops(sizes: Sizes, source: float, target: float) -> float:
-    """Forward operations for one target token in sentences of these lengths.
+    """Return the forward operations for one target token in sentences of these lengths.
 
     A decoder layer has four projections for its self-attention and two (queries, output) over the
-    encoder, 6 d · hk weights, and 2 df. A position sees T / 2 others on average (the causal mask),
-    2 T · hk in all, and S source tokens, 4 S · hk. The output matrix (3.4) has d V weights.
+    encoder, 6 d · hk weights, and 2 df. A position attends to T / 2 others on average (the causal
+    mask), 2 T · hk in all, and to S source tokens, 4 S · hk. The output matrix (3.4) has d V
+    weights.
     """
     p = sizes.projected(sizes.decoder_heads)
     layer = 2 * (6 * sizes.d * p + 2 * sizes.d * sizes.decoder_f) + 2 * target * p + 4 * source * p
@@ -124,14 +125,15 @@ class MemoryUse:
 
 
 def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
-    """Memory that one source and one target position need until the backward pass (an estimate).
+    """Estimate the bytes that one source and one target position hold until the backward pass.
 
-    An attention block keeps queries, keys, values and their weighted mean, 4 hk, and 2 d more that
-    its products read; a feed-forward block 2 f and 2 d. Both keep a sum and a norm, 2 d in
-    float32. If attention is computed as the formula reads, its block has a long sentence's weights,
-    hS, in float32 and again in bf16. A decoder layer has two attention blocks. Logits that are kept
-    come with log-probabilities and their gradient, 3 V. With checkpointed activations each layer
-    keeps its input, d in float32, and all of the rest exists for one layer at a time.
+    An attention block keeps queries, keys, values and their weighted mean, 4 hk, and the inputs of
+    its products, 2 d; a feed-forward block keeps 2 f and 2 d. Both keep a sum and a norm, 2 d in
+    float32. If attention is computed as the formula reads, its block keeps the weights of a long
+    sentence, hS, in float32 and again in bf16. A decoder layer has two attention blocks. If logits
+    are kept, their log-probabilities and their gradient are, too: 3 V. With checkpointed
+    activations each layer keeps its input, d in float32, and the rest exists for one layer at a
+    time.
     """
     wide = 4 * 2 * sizes.d
     copies = 4 + (use.product_bytes if use.product_bytes < 4 else 0)
@@ -152,11 +154,11 @@ def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
 
 
 def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:
-    """Memory of the loss, in float32, if logits are not kept.
+    """Return the memory of the loss in bytes, in float32, if logits are not kept.
 
-    The logits and probabilities of some rows; and the gradient of the output matrix, which is
-    computed with them and copied once in the backward pass. If the loss is compiled, the logits of
-    all rows and their gradient.
+    It is the logits and probabilities of some rows, and the gradient of the output matrix, which is
+    computed with them and copied once in the backward pass. If the loss is compiled, it is the
+    logits of all rows and their gradient.
     """
     if use.compiled_loss:
         return 2.0 * use.product_bytes * sizes.vocabulary * max_tokens
@@ -167,9 +169,9 @@ def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:
 
 
 def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse) -> float:
-    """Memory of one GPU in training with ``max_tokens`` padded tokens per batch (an estimate).
+    """Estimate one GPU's memory in training with ``max_tokens`` padded tokens per batch, in bytes.
 
-    In bf16 there is a second copy of the matrices, in that type.
+    In bf16 it includes a second copy of the matrices, in that type.
     """
     bytes_per_parameter = BYTES_PER_PARAMETER + (use.product_bytes if use.product_bytes < 4 else 0)
     bytes_per_parameter += 4 if use.gradient_buckets else 0
@@ -194,6 +196,6 @@ def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, use: MemoryUse
 
 
 def share_out(padded: float, gpus: int, most: int) -> tuple[int, int]:
-    """(max_tokens, update_freq) for ``padded`` tokens per update, in as few batches as possible."""
+    """Return (max_tokens, update_freq) for ``padded`` tokens per update in the fewest batches."""
     freq = max(1, math.ceil(padded / gpus / most))
     return max(8, round(padded / gpus / freq / 8) * 8), freq

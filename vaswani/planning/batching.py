@@ -70,7 +70,7 @@ def training_text(config: DictConfig) -> TrainingText:
 
 
 def text_of_assumed_size(config: DictConfig) -> TrainingText:
-    """Dictionaries of the assumed size, for WMT14's pairs.
+    """Return WMT14's lengths, with dictionaries of the assumed size, for a pair of languages.
 
     Raises:
         UserError: nothing is known about this pair, or the experiment is unlike WMT14's.
@@ -151,7 +151,7 @@ def choose_batch(
     keep: bool = False,
     target_tokens: int | None = None,
 ) -> Batch:
-    """Options that give the experiment's batch on this hardware, and the result.
+    """Choose the options that give the experiment's batch on this hardware, and measure the result.
 
     The share of padding depends a little on ``max_tokens``, so if there is data the first choice is
     measured and then improved.

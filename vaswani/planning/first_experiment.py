@@ -167,13 +167,13 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
 
 
 def configured(experiment: str) -> DictConfig:
-    """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
+    """Return fairseq's configuration of an experiment; raise now if anything is wrong with it."""
     where = "the new experiment"
     return config_of(parse_yaml(experiment, where), where)
 
 
 def batch_tokens(conditions: Conditions, text: batching.TrainingText, most: int) -> int:
-    """Target tokens per update: ``most``, but fewer if the text is small."""
+    """Return the target tokens per update: ``most``, or fewer if the text is small."""
     total = text.lengths[1] * conditions.pairs
     fewer = int(min(most, total / LEAST_UPDATES_PER_EPOCH))
     return max(fewer, LEAST_BATCH * max(1, conditions.gpus))

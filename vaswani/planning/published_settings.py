@@ -65,7 +65,7 @@ class Settings:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def updates(self, preset: str, an_epoch: int) -> int:
-        """After how many updates training ends, unless its patience ends it earlier."""
+        """Return after how many updates training ends, unless its patience ends it earlier."""
         most = MOST_UPDATES[preset]
         if not self.epochs:
             return most
@@ -73,7 +73,7 @@ class Settings:
         return max(least, min(most, self.epochs * an_epoch))
 
     def reason(self, preset: str, name: str) -> str:
-        """Why a preset's value is what it is: the source, or a reason of its own."""
+        """Return why a preset's value is what it is: the source, or a reason of its own."""
         general = self.reasons.get(name, self.source)
         return self.reasons.get(f"{preset} {name}", general)
 

@@ -185,7 +185,7 @@ def table(plan: Plan) -> str:
 
 
 def time_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Hours, if the speed is known, and operations."""
+    """Return the rows of the time, in hours if the speed is known, and of the operations."""
     own, speed = plan.flops, plan.tokens_per_second
     time = "not known: give --tokens-per-second"
     operations = f"{own:.1e} by the model's arithmetic, {own / plan.updates:.1e} per update"

@@ -109,12 +109,12 @@ def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
 
 
 def tokenised_metric() -> BLEU:
-    """sacreBLEU's BLEU with multi-bleu.perl's definition: tokens as they are, no smoothing."""
+    """Return sacreBLEU's BLEU as multi-bleu.perl defines it: tokens as they are, no smoothing."""
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
 def multi_bleu(label: str, hypotheses: list[str], *references: list[str]) -> ScoreRow:
-    """multi-bleu.perl's score for tokens separated by spaces, by one or more references."""
+    """Score tokens separated by spaces, by one or more references, as multi-bleu.perl does."""
     metric = tokenised_metric()
     hypothesis_lines, *reference_lines = (
         [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, *references)
@@ -139,7 +139,7 @@ def refuse_split(lines: list[str], where: str) -> None:
 
 
 def split_compounds(line: str) -> str:
-    """``a-b`` → ``a ##AT##-##AT## b`` wherever a hyphen has no space on either side.
+    """Split compounds: ``a-b`` → ``a ##AT##-##AT## b`` where no space is beside the hyphen.
 
     Matches do not overlap, so ``x-y-z`` becomes ``x ##AT##-##AT## y-z``, as in the script.
     """
@@ -156,16 +156,17 @@ def straight_quotes(line: str) -> str:
 
 
 def replace_punctuation() -> Callable[[str], str]:
-    """Moses' replace-unicode-punctuation: ``“ ”`` → ``"``, ``’`` → ``'``, ``…`` → ``...``, ….
+    """Return Moses' replace-unicode-punctuation: ``“ ”`` → ``"``, ``’`` → ``'``, ``…`` → ``...``.
 
-    It leaves ``„``. Uses sacremoses, which turns the wide digit 1 into ``1``; Moses' script, ``"``.
+    It does not replace ``„``. It uses sacremoses, which turns the wide digit 1 into ``1``; Moses'
+    script turns it into ``"``.
     """
     replace: Callable[[str], str] = MosesPunctNormalizer().replace_unicode_punct
     return replace
 
 
 def compound_split_tokens(hypotheses: list[str], references: list[str]) -> ScoreRow:
-    """Compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
+    """Return the compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
 
     Raises:
         UserError: the tokens are already split.
@@ -190,7 +191,7 @@ VARIANTS: dict[tuple[bool, bool], tuple[str, str]] = {
 def compound_split_rows(
     hypotheses: list[str], references: list[str], lang: str
 ) -> dict[str, ScoreRow]:
-    """tensor2tensor's compound-split BLEU of untokenised text, in its four variants.
+    """Return tensor2tensor's compound-split BLEU of untokenised text, in its four variants.
 
     - ``compound_split``: the script of June 2017. Both sides through Moses' tokeniser without
       ``-a``, then ``split_compounds``, then multi-bleu.perl.
@@ -254,7 +255,7 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
 def sacrebleu_rows(
     hypotheses: list[str], references: list[list[str]], metrics: Metrics, named: dict[str, str]
 ) -> dict[str, ScoreRow]:
-    """Rows from sacreBLEU itself, by one or more references of each sentence.
+    """Return rows from sacreBLEU itself, by one or more references of each sentence.
 
     ``named``: test set and pair, for the signature.
     """

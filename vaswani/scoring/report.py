@@ -167,7 +167,10 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
 
 
 def metrics_of(system: ScoreInput) -> tuple[dict[str, Metric], str]:
-    """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
+    """Return sacreBLEU's metrics for this system.
+
+    The second value says why better tokens are not used, or is empty.
+    """
     if not system.text:  # sacreBLEU must not tokenise again
         return {"bleu_tokenised": bleu.tokenised_metric(), "chrf": CHRF()}, ""
     tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)

@@ -63,7 +63,7 @@ class AlignedLines:
         return {name: fingerprint_of(path) for name, path in zip(names, self.files, strict=True)}
 
     def without_output(self) -> list[int]:
-        """Line numbers, from 1, of empty hypotheses whose reference is not empty."""
+        """Return the line numbers, from 1, of empty hypotheses whose reference is not empty."""
         rows = zip(self.hypotheses, self.references, strict=True)
         return [n for n, (hyp, ref) in enumerate(rows, 1) if ref.strip() and not hyp.strip()]
 
@@ -100,8 +100,12 @@ class ScoreInput:
         return has_spaces(self.pair[1] if self.pair else None, self.main.references)
 
     def perfect_score(self) -> tuple[float | None, float, Name] | None:
-        """Of a run's data restored from its tokens: the share of lines that come back, the BLEU,
-        and what split it, if known."""
+        """Return how well text is restored from its tokens, which bounds a run's score.
+
+        Returns:
+            the share of lines that come back in percent, the BLEU, and what split the words, if
+                known; None if it was not measured
+        """
         if "data" not in self.translation:
             return None
         recipe = PreparedText.around(first_data_bin(self.translation["data"])).recipe()
@@ -237,7 +241,7 @@ def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
 
 
 def read_text(hypotheses: Path, *references: Path, compose: bool = False) -> AlignedLines:
-    """Files of untokenised text, as :func:`read_aligned`.
+    """Read files of untokenised text, as :func:`read_aligned`.
 
     Raises:
         UserError: they cannot be scored, or the references are tokens.

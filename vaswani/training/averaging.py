@@ -50,7 +50,7 @@ def average_models(models: Iterable[tuple[str, Mapping[str, Tensor]]]) -> dict[s
 def running_means(
     models: Iterable[tuple[str, Mapping[str, Tensor]]],
 ) -> Iterator[dict[str, Tensor]]:
-    """After each model, the mean of those so far. It is changed in place when the next is added.
+    """Yield the mean so far after each model; the next model changes it in place.
 
     mean += (x - mean) / k, in float32 (float64 for float64); half precision is rounded once, at the
     end. The terms added are differences, far smaller than the parameters, so float32 loses nothing

@@ -259,7 +259,7 @@ def describe(path: Path) -> Checkpoint:
 
 
 def describe_trained(path: Path) -> Checkpoint:
-    """As :func:`describe`; raises UserError for a checkpoint that was not saved by a training."""
+    """Describe a checkpoint, as :func:`describe`; raise UserError if it is already an average."""
     checkpoint = describe(path)
     if checkpoint.averaged:
         raise UserError(f"{path} is already an average: give the checkpoints that it was made from")

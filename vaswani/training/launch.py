@@ -253,7 +253,7 @@ def precision_of(config: DictConfig) -> str:
 
 
 def devices_in_words(config: DictConfig) -> str:
-    """``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``: all of them together."""
+    """Return where it trains: ``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``."""
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}
     precision = precision_of(config)
     processes = config.distributed_training.distributed_world_size

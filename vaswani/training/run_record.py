@@ -45,7 +45,7 @@ def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def run_of(config: DictConfig, name: str | None, path: Path) -> Run:
-    """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
+    """Return ``run=NAME``, or the folder above ``save_dir``, or runs/ and the config's name."""
     if name is not None:
         return Run(Path(name) if "/" in name else RUNS / name)
     saved = Run.of_save_dir(Path(str(config.checkpoint.save_dir)))

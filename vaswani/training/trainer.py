@@ -72,7 +72,7 @@ class Stopped(KeyboardInterrupt):
 def fairseq_with(
     request: StopRequest, progress: TrainingProgress | None, resets: dict[str, str]
 ) -> Iterator[None]:
-    """While the block runs, fairseq's training raises ``Stopped`` once it is requested.
+    """Make fairseq's training in the block raise ``Stopped`` once a stop is requested.
 
     With several processes the request may reach any of them: all stop after the same update.
 
@@ -146,9 +146,10 @@ def replacements(
 
 
 def saving_apart(save: Callable[..., Any]) -> Callable[..., Any]:
-    """fairseq's ``save_checkpoint``; the checkpoints of an earlier phase are moved before.
+    """Return fairseq's ``save_checkpoint`` that first moves the checkpoints of an earlier phase.
 
-    fairseq keeps the best score in an attribute of this function, which a training begins without.
+    fairseq keeps the best score in an attribute of the function; the new one has none, so that a
+    training begins without a best score.
     """
 
     def save_checkpoint(
@@ -186,7 +187,7 @@ class StoppableTrainer(Trainer):
     stopped: dict[str, object] | None = None
 
     def __init__(self, cfg: DictConfig, task: FairseqTask, *args: Any, **kwargs: Any) -> None:
-        """As fairseq's; fairseq's own translation task is checked as the plugin's is."""
+        """Build fairseq's trainer; its own translation task gets the plugin's checks."""
         if type(task) is TranslationTask:
             task.__class__ = CheckedTranslationTask
         super().__init__(cfg, task, *args, **kwargs)
@@ -194,13 +195,13 @@ class StoppableTrainer(Trainer):
             self.progress.trainer = self
 
     def get_train_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """As fairseq's, which reads the training text here."""
+        """Return fairseq's iterator, and say that the training text is read now."""
         if self.progress and not self.progress.is_open:
             self.progress.say("reading the training text and making its batches")
         return super().get_train_iterator(*args, **kwargs)
 
     def train_step(self, *args: Any, **kwargs: Any) -> LoggingOutput | None:
-        """As fairseq's; before the first update a signal ends the process at once.
+        """Train for one update, as fairseq; a signal before the first update ends the process.
 
         Raises:
             DivergedError: says at which update.
@@ -212,7 +213,7 @@ class StoppableTrainer(Trainer):
             return super().train_step(*args, **kwargs)
 
     def valid_step(self, *args: Any, **kwargs: Any) -> LoggingOutput:
-        """As fairseq's."""
+        """Validate one batch, as fairseq, and stop if that was requested."""
         output: LoggingOutput = super().valid_step(*args, **kwargs)
         self.stop_if_requested()
         return output
@@ -220,7 +221,7 @@ class StoppableTrainer(Trainer):
     def _aggregate_logging_outputs(
         self, logging_outputs: list[LoggingOutput], *numbers: float, ignore: bool = False
     ) -> tuple[list[LoggingOutput], list[float]]:
-        """As fairseq's: sums over the processes, here also of those that know of a request."""
+        """Sum the logging outputs over the processes, as fairseq, and the requests to stop."""
         numbers = (*numbers, float(self.request.number > 0))
         outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *numbers, ignore=ignore)
         *sums, self.requests = sums
@@ -236,7 +237,7 @@ class StoppableTrainer(Trainer):
             raise Stopped(self.request.number or signal.SIGINT, self.get_num_updates())
 
     def save_checkpoint(self, filename: str, extra_state: ExtraState) -> None:
-        """As fairseq's; with the count, and with the stop, if it is saved by one."""
+        """Save a checkpoint with the count of validations and, after a stop, its marker."""
         by_a_stop = {STOPPED: self.stopped} if self.stopped else {}
         more = {PATIENCE: dict(self.count), RESETS_DONE: dict(self.resets), **by_a_stop}
         return super().save_checkpoint(filename, {**extra_state, **more})
@@ -244,8 +245,11 @@ class StoppableTrainer(Trainer):
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
     ) -> ExtraState | None:
-        """As fairseq's; the count continues, unless optimizer or meters start anew, or the
-        validation text is another."""
+        """Load a checkpoint as fairseq, and continue its count of validations without improvement.
+
+        The count starts anew if the optimizer or the meters do, or if the validation text has
+        changed.
+        """
         extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
         if extra_state:
             starts_anew = reset_optimizer or options.get("reset_meters")

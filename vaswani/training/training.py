@@ -201,7 +201,7 @@ def start_rank(
 def train_process(
     config: DictConfig, data: Fingerprint, run: Run, decision: Decision | None
 ) -> None:
-    """One process of the training, with the others if there are any; rank 0 keeps the logs.
+    """Train in one process, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
         UserError: the training diverged.
@@ -258,7 +258,7 @@ def run_fairseq(
     progress: TrainingProgress | None,
     resets: dict[str, str],
 ) -> None:
-    """fairseq's own training.
+    """Run fairseq's own training loop.
 
     Args:
         config: of the training

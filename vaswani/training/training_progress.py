@@ -40,7 +40,7 @@ Points = list[tuple[int, float]]
 
 
 def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
-    """fairseq's progress bar for JSON, whose numbers also go to ``progress``."""
+    """Return fairseq's progress bar for JSON, changed to pass its numbers to ``progress``."""
 
     class StatisticsBar(JsonProgressBar):
         """fairseq's, as before, to train.log."""
@@ -48,17 +48,17 @@ def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
         tag = ""
 
         def log(self, stats: Statistics, tag: str | None = None, step: int | None = None) -> None:
-            """As fairseq's: amid an epoch."""
+            """Log statistics amid an epoch, as fairseq, and note their tag."""
             self.tag = tag or ""
             super().log(stats, tag, step)
 
         def print(self, stats: Statistics, tag: str | None = None, step: int | None = None) -> None:
-            """As fairseq's: at the end of an epoch, or of a validation."""
+            """Log statistics after an epoch or a validation, as fairseq, and note their tag."""
             self.tag = tag or ""
             super().print(stats, tag, step)
 
         def _format_stats(self, *args: Any, **options: Any) -> Any:
-            """As fairseq's, which calls it for what it logs."""
+            """Format statistics as fairseq, which calls this for what it logs, and pass them on."""
             formatted = super()._format_stats(*args, **options)
             progress.note(self.tag, numbers(formatted))
             return formatted
@@ -67,7 +67,7 @@ def statistics_bar(progress: "TrainingProgress") -> type[JsonProgressBar]:
 
 
 def numbers(formatted: Mapping[str, object]) -> Statistics:
-    """fairseq's statistics with their numbers as numbers: it logs most of them as text."""
+    """Convert fairseq's statistics, most of which it logs as text, to numbers."""
     plain: Statistics = {}
     for key, value in formatted.items():
         try:
@@ -176,10 +176,10 @@ class TrainingProgress(logging.Handler):
         self.bar.start_t = self.bar.last_print_t
 
     def begin(self, updates: int) -> None:
-        """Before an update: show the first line, or move the bar, or print a line if it is time.
+        """Show the first line before the first update; later move the bar, or print a line if due.
 
         Args:
-            updates: that are done
+            updates: number of updates done
         """
         now = time.monotonic()
         if not self.is_open:
@@ -244,7 +244,7 @@ class TrainingProgress(logging.Handler):
             self.bar.write(f"{self.run.curve} is not drawn: {error}", file=sys.stderr)
 
     def line(self, validated: Mapping[str, str] = MappingProxyType({})) -> str:
-        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``.
+        """Return the current state: ``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``.
 
         Args:
             validated: values of a validation after this update; no other line has them
@@ -259,7 +259,7 @@ class TrainingProgress(logging.Handler):
         return " | ".join(parts)
 
     def seconds(self) -> float:
-        """Seconds of training, including earlier starts of the same run."""
+        """Return the seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
 
     def ending(self, stop: str) -> Ending:

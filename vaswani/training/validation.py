@@ -94,7 +94,7 @@ class Validation:
 
 
 def validation_config(checkpoint: Path, run: Run) -> DictConfig:
-    """fairseq's configuration for validating in one process; raises UserError without data."""
+    """Return fairseq's configuration to validate in one process; raise UserError without data."""
     table = saved_config(checkpoint, run)
     data = table["task"].get("data")
     if data and not first_data_bin(data).is_dir():
