@@ -21,7 +21,7 @@ for python in PYTHONS:
     # Named explicitly: without its own environment, a session's name does not include the Python.
     @nox.session(name=f"tests-{python}", venv_backend="none")
     def tests(session: nox.Session, python: str = python) -> None:
-        """The default tests on this Python; ``-- test-all`` runs all tests."""
+        """Run the default tests on this Python; ``-- test-all`` runs all tests."""
         session.chdir(ROOT)  # nox starts in the folder of this file
         target = session.posargs[0] if session.posargs else "test"
         session.run("make", target, f"PYTHON={python}", f"VENV={ENVIRONMENTS / python}")

@@ -60,7 +60,7 @@ def side_by_side(old: dict[tuple[Any, ...], Row], new: dict[tuple[Any, ...], Row
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the comparison."""
+    """Print the comparison of two records."""
     options = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     options.add_argument("old", metavar="OLD.json")
     options.add_argument("new", metavar="NEW.json")

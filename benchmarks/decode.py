@@ -76,7 +76,7 @@ class Team:
             worker.answer()
 
     def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
-        """See :func:`all_at_once`."""
+        """Translate on all workers at once, as :func:`all_at_once` returns it."""
         workers = self.workers[: how.workers]
         for share, worker in enumerate(workers):
             worker.tell("prepare", size, count, how.threads, share, how.workers)
@@ -87,7 +87,7 @@ class Team:
         return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
 
     def end(self) -> None:
-        """End the processes."""
+        """End the processes of this system."""
         for worker in self.workers:
             worker.end()
 
@@ -111,16 +111,16 @@ class Peer:
             self.workers[how] = Worker(CTranslate2, {**options, **how._asdict()}, environment)
 
     def translate(self, how: Configuration, size: int, count: int) -> dict[str, Any]:
-        """See :func:`all_at_once`."""
+        """Translate on one worker, as :func:`all_at_once` returns it."""
         self.workers[how].tell("prepare", size, self.reader.ask("texts", count))
         return all_at_once([self.workers[how]])
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """That of the process at work."""
+        """Return the peak memory of the process at work."""
         return float(self.workers[how].ask("peak_megabytes"))
 
     def end(self) -> None:
-        """End the processes."""
+        """End the processes of this system."""
         for worker in self.workers.values():
             worker.end()
 
@@ -147,7 +147,11 @@ def all_at_once(workers: list[Worker]) -> dict[str, Any]:
 
 
 def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> dict[str, Any]:
-    """Rows of tokens per second by batch size, and how many hypotheses equal fairseq's."""
+    """Measure tokens per second by batch size, and how many hypotheses equal fairseq's.
+
+    Returns:
+        the rows, those of the first round, notes and the checkpoint
+    """
     count = 1000 if full else 200
     ways = configurations(device, cores)
     teams = start_systems(device, data, checkpoint, count, ways)

@@ -128,7 +128,10 @@ class Decoding:
         return Translated(begun, time.perf_counter(), hypotheses)
 
     def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> list[float]:
-        """log P / length of each hypothesis, in float64: the value that beam search compares."""
+        """Return log P / length of each hypothesis in nats, in float64.
+
+        It is the value that beam search compares.
+        """
         import torch
 
         model = self.model.double()
@@ -154,7 +157,7 @@ class Decoding:
             torch.cuda.synchronize()
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.environment.peak_megabytes`."""
+        """Return the peak memory: see :func:`vaswani.common.environment.peak_megabytes`."""
         return peak_megabytes(self.device.type)
 
 
@@ -199,7 +202,7 @@ class CTranslate2:
         self.texts = texts
 
     def translate(self) -> Translated:
-        """As :meth:`Decoding.translate`."""
+        """Translate the prepared sentences, as :meth:`Decoding.translate`."""
         longest = max(len(words) for words in self.texts) + 1 + LONGER
         begun = time.perf_counter()
         answers = self.model.translate_batch(
@@ -218,7 +221,7 @@ class CTranslate2:
 
 
 def configuration(task: str, data: str) -> Any:
-    """fairseq's configuration for a task and beam search, into which a task may write."""
+    """Return fairseq's configuration for a task and beam search, into which a task may write."""
     from vaswani.configuration.fairseq_config import with_defaults, writable
 
     config = with_defaults(
@@ -233,7 +236,7 @@ def configuration(task: str, data: str) -> Any:
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:
-    """Our model with the sizes, positions and LayerNorm ε of fairseq's."""
+    """Build our model with the sizes, positions and LayerNorm ε of fairseq's."""
     from transformer_plugin.config import VaswaniTransformerConfig
     from transformer_plugin.model import VaswaniTransformerModel
 

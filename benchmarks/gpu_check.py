@@ -223,7 +223,7 @@ class Check:
             worker.end()
 
     def peak(self, name: str, worker: Worker) -> float:
-        """Operations per second of the fastest product in a system's precision, measured once."""
+        """Return operations per second of the fastest product in a system's precision."""
         precision = product_precision(name)
         if precision not in self.peaks:
             arguments = (precision_of(name), self.scale.peak_products)
@@ -242,7 +242,7 @@ class Check:
         return None
 
     def measure_decoding(self, checkpoint: str) -> None:
-        """Our beam search and fairseq's with the same weights."""
+        """Measure our beam search and fairseq's with the same weights."""
         how = decode.Configuration(threads=1, workers=1)
         teams = self.start_decoding(checkpoint, how)
         for size, count in self.scale.decoding_batches.items():
@@ -272,7 +272,7 @@ class Check:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Where, on what data, and where the record goes."""
+    """Return the parser: the device, the data, and the folder for the record."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_check",
         description=__doc__,

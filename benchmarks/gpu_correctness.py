@@ -59,7 +59,7 @@ def train_demo(
 
 
 def largest_difference(run: Path, other: Path) -> float:
-    """Between two runs' last checkpoints, of any parameter."""
+    """Return the largest difference of any parameter between two runs' last checkpoints."""
     from transformer_plugin.checkpoints import load_checkpoint
 
     last = Path("checkpoints") / "checkpoint_last.pt"

@@ -127,7 +127,7 @@ class BenchmarkRecord:
 
 
 def kernel_lines(section: Section) -> list[str]:
-    """For each system of a training, the kernels that take longest."""
+    """Return a line for each system of a training: the kernels that take longest."""
     lines = []
     for system, figures in section.measured.items():
         milliseconds = figures["profile"]["by_name"]

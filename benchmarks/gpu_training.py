@@ -112,7 +112,7 @@ class TimedTraining(Training):
             torch.cuda.empty_cache()
 
     def fastest(self, precision: str, times: int) -> float:
-        """:func:`benchmarks.machine.peak_flops`, with this process's settings of torch."""
+        """Measure :func:`benchmarks.machine.peak_flops` with this process's settings of torch."""
         import torch
 
         return peak_flops(self.device, precision, torch.get_num_threads(), times)
@@ -186,7 +186,7 @@ def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
 
 
 def percent(share: float) -> str:
-    """``62 %``."""
+    """Format a share as a percentage: ``62 %``."""
     return f"{100 * share:.0f} %"
 
 

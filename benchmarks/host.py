@@ -42,7 +42,7 @@ SOURCE_LENGTH = 12
 
 
 def write_random_text(folder: Path) -> None:
-    """A data-bin of sentences of 4 to 8 random words, the same ones every time."""
+    """Write a data-bin of sentences of 4 to 8 random words, the same ones every time."""
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import make_builder
 
@@ -61,7 +61,7 @@ def write_random_text(folder: Path) -> None:
 
 
 def take_gpu_branches() -> None:
-    """In this process, let our modules do on a CPU what they do on a GPU in training."""
+    """Make our modules in this process do on a CPU what they do on a GPU in training."""
     from torch import nn
 
     from transformer_plugin import criterion
@@ -178,7 +178,7 @@ class Host(Training):
 
 
 def leave_out_lean_forms() -> None:
-    """In this process, do as fairseq and the readable decoder do."""
+    """Replace our lean forms in this process by those of fairseq and the readable decoder."""
     from fairseq.optim import FairseqOptimizer
 
     from transformer_plugin.lean_updates import LeanUpdates
@@ -267,5 +267,5 @@ def take_turns(
 
 
 def ratios(own: list[float], reference: list[float]) -> dict[str, float]:
-    """Of each round's times, median and range."""
+    """Return the median and range of the ratio of the times in each round."""
     return median_and_range([a / b for a, b in zip(own, reference, strict=True)])

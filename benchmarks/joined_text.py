@@ -46,7 +46,7 @@ def join_sentences(data: Path, out: Path, pairs: Mapping[str, int], vocabulary: 
 
 
 def random_groups(count: int, sentences: int) -> Iterator[np.ndarray]:
-    """``count`` lists of 1 to :data:`LONGEST` numbers of sentences, the same ones every time."""
+    """Yield ``count`` lists of 1 to :data:`LONGEST` numbers of sentences, the same every time."""
     random = np.random.default_rng(1)
     for size in random.integers(1, LONGEST + 1, size=count):
         yield random.integers(sentences, size=size)

@@ -55,8 +55,12 @@ class Loss:
         self.before = peak_megabytes(device)
 
     def time_pass(self) -> dict[str, float]:
-        """Seconds of one pass, its loss in nats per token, and the peak memory so far beyond that
-        of the inputs, in MB."""
+        """Run one pass and measure it.
+
+        Returns:
+            its seconds, its loss in nats per token, and the peak memory so far beyond that of the
+                inputs, in MB
+        """
         import torch
 
         from benchmarks.machine import seconds
@@ -146,7 +150,7 @@ def row(key: Any, rounds: dict[Any, list[dict[str, float]]]) -> Row:
 
 
 def sweep(device: str, usable: list[str]) -> list[Row]:
-    """Ours with slices other than those that ``processor.py`` chooses."""
+    """Measure our loss with slices other than those that ``processor.py`` chooses."""
     rows: list[Row] = []
     for precision, many in product(usable, (256, 512, 1024, 2048)):
         slices = {"product_rows": many}

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def precisions(device: str) -> list[str]:
-    """``fp32``, on a GPU ``fp16``, and ``bf16`` if the device has units for it.
+    """Return ``fp32``, on a GPU ``fp16``, and ``bf16`` if the device has units for it.
 
     fairseq's model under autocast takes many times as long where bf16 is emulated, and ours
     computes in fp32 there: neither would say anything about bf16.
@@ -26,10 +26,11 @@ def switch_cudnn_attention_off() -> None:
 
 
 def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
-    """Operations per second of the machine's fastest square matrix product: MFU is a share of it.
+    """Return the operations per second of the machine's fastest square matrix product.
 
-    It is the best of ``times`` runs at each of several sizes; on a CPU, by the faster of torch's
-    libraries. It is not the data sheet's figure, and is right only on an idle machine.
+    MFU is a share of it. It is the best of ``times`` runs at each of several sizes; on a CPU, by
+    the faster of torch's libraries. It is not the data sheet's figure, and is right only on an idle
+    machine.
     """
     import torch
 

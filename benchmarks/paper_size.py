@@ -172,9 +172,9 @@ class PaperSize:
         return answers
 
     def train_side_by_side(self, workers: dict[Any, Worker], end: float) -> dict[Any, Any]:
-        """Equal numbers of updates in all, in steps, until the time is over.
+        """Train all systems in turn, for equal numbers of updates, until the time is over.
 
-        The record has the losses after each step, whatever becomes of the rest.
+        The losses are recorded after each step, so that they survive a failure of a later one.
 
         Returns:
             system and seed → what :meth:`PaperTraining.advance` returned for each step
@@ -276,7 +276,7 @@ def prepare(text: Path, data: Path, scale: Scale) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Where, on what data, which parts, and where the record goes."""
+    """Return the parser: the device, the data, the parts, and the folder for the record."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.paper_size",
         description=__doc__,

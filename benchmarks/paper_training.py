@@ -144,7 +144,7 @@ class PaperTraining(TimedTraining):
         }
 
     def search(self, beam: int) -> Any:
-        """fairseq's options for a search: the same rule of length in both systems."""
+        """Return fairseq's options for a search, with the same rule of length in both systems."""
         from omegaconf import OmegaConf
 
         changes = {"beam": beam, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 50}

@@ -79,7 +79,7 @@ class WithPieceChanged(Training):
         super().__init__(**options)
 
     def decode(self, sentences: int) -> dict[str, float]:
-        """Seconds of a beam search of 4 for sources of 20 random words, to 40 words each."""
+        """Time a beam search of 4 for sources of 20 random words, to 40 words each."""
         import copy
 
         import torch

@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def physical_cores() -> int:
-    """Physical cores: hardware threads of one core share its arithmetic units."""
+    """Count the physical cores: hardware threads of one core share its arithmetic units."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -139,7 +139,7 @@ def run_benchmark(name: str, args: argparse.Namespace, data: str) -> dict[str, A
 
 
 def record_name(facts: dict[str, Any], names: Sequence[str]) -> str:
-    """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured if not all."""
+    """Return ``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured if not all."""
     parts = [hardware_name(facts), facts["time"][:10]]
     if len(names) < len(NAMES):
         parts += names

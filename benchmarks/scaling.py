@@ -120,7 +120,7 @@ def build_model_and_loss(model: str, layers: int, task: Any) -> tuple[Any, Any]:
 
 
 def run(device: str, full: bool, threads: int) -> dict[str, Any]:
-    """Rows of times, ours and fairseq's, varying one size at a time."""
+    """Measure the times of a training step, ours and fairseq's, varying one size at a time."""
     environment = {"OMP_NUM_THREADS": str(threads)}
     workers = {}
     for name in ("fairseq", "ours"):

@@ -105,7 +105,7 @@ def time_systems(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the systems and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--updates", type=int, default=50, help="of each system in a round")

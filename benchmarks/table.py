@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
+    """Return the median, minimum and maximum of values."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

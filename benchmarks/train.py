@@ -65,11 +65,11 @@ class Training:
         self.positions = 0  # of the target, pads included
 
     def updates(self, count: int) -> dict[str, Any]:
-        """Do ``count`` updates.
+        """Do ``count`` updates and measure them.
 
         Returns:
             seconds of wall-clock and of processor time, target tokens, and each update's loss in
-            bits per token; None for an update that ``--fp16`` skipped.
+                bits per token; None for an update that ``--fp16`` skipped.
         """
         samples = [[self.next_batch()] for _ in range(count)]
         tokens = sum(sample[0]["ntokens"] for sample in samples)
@@ -159,12 +159,12 @@ class Training:
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.environment.peak_megabytes`."""
+        """Return the peak memory: see :func:`vaswani.common.environment.peak_megabytes`."""
         return peak_megabytes(self.device)
 
 
 def make_trainer(arguments: list[str]) -> Any:
-    """fairseq's trainer as ``fairseq-train`` would make it from these arguments."""
+    """Build fairseq's trainer as ``fairseq-train`` would from these arguments."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -281,17 +281,16 @@ def last_loss(losses: Sequence[float | None]) -> float | None:
 
 
 def speed_of(result: dict[str, Any]) -> float:
-    """Tokens per second of some updates."""
+    """Return the tokens per second of measured updates."""
     speed: float = result["tokens"] / result["seconds"]
     return speed
 
 
 def sweep(device: str, data: str, threads: int) -> list[Row]:
-    """fairseq's ``small`` with other settings, to find its fastest, beside ours.
+    """Measure fairseq's ``small`` with other settings, to find its fastest, beside ours.
 
-    On a CPU both have glibc tuned.
-    Ours is in bf16 if the device has units for it, and keeps one setting; the ratio is that of
-    tokens per second, round by round.
+    On a CPU glibc is tuned for both. Ours is in bf16 if the device has units for it, and keeps one
+    setting; the ratio is that of tokens per second, round by round.
     """
     small = [*size_flags("small"), "--lr", "5e-4", "--max-tokens"]
     precision = precisions(device)[-1]

@@ -26,7 +26,10 @@ class WorkerError(RuntimeError):
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Inside, a worker has so many seconds in all to answer; one that is late is ended."""
+    """Limit the seconds that workers have in the block, all together, to answer.
+
+    A worker that is late is ended.
+    """
     ends_at = ENDS_AT.set(min(ENDS_AT.get(), time.monotonic() + seconds))
     try:
         yield
@@ -35,7 +38,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """Until the :func:`deadline`, at least 0; None: there is none."""
+    """Return the seconds until the :func:`deadline`, at least 0; None if there is no deadline."""
     ends_at = ENDS_AT.get()
     return None if ends_at == math.inf else max(0.0, ends_at - time.monotonic())
 
@@ -98,7 +101,7 @@ class Worker:
 
 @contextmanager
 def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
-    """``os.environ`` with some more variables, while a process is being started."""
+    """Add variables to ``os.environ`` in the block, in which a process is started."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -109,7 +112,7 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def serve(pipe: Any, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """The process's loop: make the object, then answer until the parent hangs up."""
+    """Make the object, then answer calls of its methods until the parent hangs up."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         system = make(**options)
@@ -129,5 +132,5 @@ def serve(pipe: Any, make: Callable[..., Any], options: dict[str, Any]) -> None:
 
 
 def log_progress(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress on standard error."""
     print(text, file=sys.stderr, flush=True)

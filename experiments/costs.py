@@ -35,7 +35,10 @@ class Cost(NamedTuple):
 
 
 def operations(model: Any, batch: dict[str, Any]) -> int:
-    """Of one forward and one backward pass: multiplications and additions in products."""
+    """Count the operations of one forward and one backward pass.
+
+    Operations are multiplications and additions in products.
+    """
     unseen = [module for module in model.modules() if isinstance(module, nn.RNNBase | ConvTBC)]
     added = 0
     before = 0

@@ -9,7 +9,7 @@ from experiments.records import PICTURE, Record
 
 
 def draw_costs(record: Record, folder: Path) -> None:
-    """BLEU and validation nll against minutes of the processor and against operations."""
+    """Draw BLEU and validation nll against minutes of the processor and against operations."""
     figure, axes = figure_of(2, 2, size=(10, 7), sharex="col", sharey="row")
     costs = {"processor_seconds": 60, "operations": 1}
     for number, (name, row) in enumerate(record["rows"].items()):
@@ -36,7 +36,7 @@ def draw_costs(record: Record, folder: Path) -> None:
 
 
 def figure_ticks(subs: tuple[int, ...]) -> Any:
-    """Ticks of a logarithmic axis at these multiples of the powers of ten."""
+    """Return ticks of a logarithmic axis at these multiples of the powers of ten."""
     from matplotlib import ticker
 
     return ticker.LogLocator(subs=subs)

@@ -23,7 +23,11 @@ def share(truths: Iterable[bool]) -> float:
 
 
 def number_rows(path: Path) -> list[tuple[int, str]]:
-    """(sentence, from 0; the number as the target must show it) for every number in the test."""
+    """Read the number that each test sentence must show.
+
+    Returns:
+        pairs (index of the sentence from 0, number as the target must show it)
+    """
     rows = [line.split("\t") for line in list(read_lines(path))[1:]]
     return [(int(row[0]) - 1, row[2]) for row in rows]
 

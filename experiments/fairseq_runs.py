@@ -136,7 +136,7 @@ class Training(NamedTuple):
 
 
 def rate_changes(rates: list[float | list[float]]) -> dict[float, list[str]]:
-    """Learning rates of a row, or pairs of one and its warm-up in updates → what each changes."""
+    """Return a row's learning rates, some with a warm-up → the options that each changes."""
     changes = {}
     for entry in rates:
         rate, *updates = entry if isinstance(entry, list) else [entry]
@@ -260,7 +260,10 @@ class FairseqExperiment(Experiment):
         return [Row(plan.name, plan.seeds) for plan in self.plans.values()]
 
     def train(self, row: Row, seed: int) -> None:
-        """The short trainings first, if there are any; then the seed, its average and scores."""
+        """Train a seed, average its checkpoints and score it.
+
+        If the row has short trainings to choose a learning rate, they come first.
+        """
         plan = self.plans[row.name]
         read_configuration(find_config(plan.base), plan.change)  # says what cannot be, at once
         refuse_other_training(plan)
@@ -304,7 +307,7 @@ class FairseqExperiment(Experiment):
         return described
 
     def files(self, run: Path) -> dict[str, Path]:
-        """Statistics, scores and translations."""
+        """Return the files of statistics, scores and translations."""
         files = {f"{run.name}.jsonl": Run(run).statistics_file}
         translations = Run(run).translations()
         scores = translations.scores_file

@@ -213,7 +213,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, measure, record."""
+    """Train, measure or record an experiment, as the arguments say."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
         description=__doc__,

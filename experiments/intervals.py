@@ -49,7 +49,7 @@ class Difference(NamedTuple):
         return self.p is not None and self.p < LEVEL and self.seeds >= SEEDS_OF_AN_INTERVAL
 
     def text(self, form: str = "+.2f") -> str:
-        """``+1.77 ± 0.76 (p 0.0016)``."""
+        """Format the difference: ``+1.77 ± 0.76 (p 0.0016)``."""
         value = signed_text(self.value, form)
         if self.width is None or self.p is None:
             return value
@@ -131,19 +131,22 @@ def differences(values: Values, reference: str) -> dict[str, Difference]:
 
 
 def quantile(degrees: int) -> float:
-    """Of Student's t with so many degrees of freedom, for a two-sided interval."""
+    """Return Student's t quantile for these degrees of freedom and a two-sided interval."""
     return float(student.ppf(1 - LEVEL / 2, degrees))
 
 
 def two_sided_p(value: float, error: float, degrees: int) -> float:
-    """Of Student's t test of a value that has a standard error."""
+    """Return the two-sided p of Student's t test for a value with a standard error."""
     if error == 0:
         return 1.0 if value == 0 else 0.0
     return float(2 * student.sf(abs(value) / error, degrees))
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:
-    """Holm's (1979) correction of several p: the smallest by their number, the next by one less."""
+    """Correct several p by Holm's (1979) method.
+
+    The smallest is multiplied by their number, the next by one less, and so on.
+    """
     corrected: dict[str, float] = {}
     highest = 0.0
     ascending = sorted(p_values, key=p_values.__getitem__)
@@ -172,7 +175,7 @@ def signed_text(value: float, form: str = "+.2f") -> str:
 
 
 def p_text(p: float) -> str:
-    """``p 0.012``, ``p < 0.001``."""
+    """Format a p: ``p 0.012``, ``p < 0.001``."""
     return "p < 0.001" if p < 0.001 else f"p {p:.2g}"
 
 

@@ -117,7 +117,7 @@ def files_of_entry(experiment: "Experiment", entry: dict[str, Any], earlier: Pat
 
 
 def write_figures(record: Record, folder: Path) -> None:
-    """Write ``record.json``."""
+    """Write the record to ``record.json``."""
     with atomic_write(folder / RECORD_FILE) as stream:
         json.dump(record, stream, indent=1)
 

@@ -41,7 +41,7 @@ def counts_of(translated: AlignedLines, tokenised: bool) -> Any:
 
 
 def bleu_of(sums: Any) -> Any:
-    """BLEU of summed counts [..., 10] → [...]; 0 where some n-gram never matches."""
+    """Return the BLEU of summed counts [..., 10] → [...]; 0 where some n-gram never matches."""
     lengths = sums[..., 0]
     reference_lengths = sums[..., 1]
     matches = sums[..., 2 : 2 + N_GRAMS]
@@ -58,7 +58,9 @@ def widths_over_both(
     reference: str,
     score: Callable[[Any], Any] = bleu_of,
 ) -> dict[str, float]:
-    """Row → half the 95 % interval of its score minus the reference's, over seeds and sentences.
+    """Return row → half the 95 % interval of its score minus the reference's.
+
+    The interval is over seeds and sentences.
 
     Args:
         values: scores by row and seed, all of whose cells have counts
@@ -114,9 +116,10 @@ def keep_counts(folder: Path, runs: list[str]) -> None:
 
 
 def references_here(scores: dict[str, Any]) -> dict[str, Path]:
-    """SHA-256 → file, of the references that reports of ``vaswani score`` name and that are here.
+    """Return SHA-256 → file, of the references that reports of ``vaswani score`` name.
 
-    Two folders may have the same test: BPE-dropout changes only the text of the training.
+    Only files on this machine are listed. Two folders may have the same test: BPE-dropout changes
+    only the text of the training.
     """
     paths = set()
     for score in scores.values():

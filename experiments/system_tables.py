@@ -54,15 +54,15 @@ class SystemsExperiment(FairseqExperiment):
     """Systems, or variations of one, or one in several recipes, on one text."""
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Scores, accuracy on the demo's text, and what the training cost."""
+        """Return scores, accuracy on the demo's text, and what the training cost."""
         return {**result(run)._asdict(), **accuracy_on_the_demo(run)}
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Also the row of the paper's that it stands for."""
+        """Describe a row, with the paper's row that it stands for."""
         return {"paper": self.plans[row.name].paper, **super().describe(row)}
 
     def complete(self, record: Record, earlier: Path | None) -> None:
-        """Costs of all rows, also of those trained elsewhere; intervals and p of differences."""
+        """Add the costs of all rows, and the intervals and p of their differences."""
         add_costs(record, self.plans)
         record["significance"] = SIGNIFICANCE
         compared = comparisons(record, earlier)
@@ -79,7 +79,7 @@ class SystemsExperiment(FairseqExperiment):
         return [systems_table(record), *seed_tables(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """BLEU at the end and validation nll on the way, against what the training cost by then."""
+        """Draw final BLEU and validation nll on the way, against what the training cost by then."""
         draw_costs(record, folder)
 
 
@@ -145,7 +145,7 @@ def mean_of(row: dict[str, Any], key: str) -> float:
 
 
 def accuracy_on_the_demo(run: Path) -> dict[str, float]:
-    """Per cent of the sentences exactly right, and of the numbers; empty for other text."""
+    """Return the per cent of sentences exactly right, and of numbers; empty for other text."""
     scores = read_json(run / "eval" / "test.score.json")
     text = Path(scores["translation"]["data"]).parent / "text"
     target = scores["pair"].split("-")[1]
@@ -269,7 +269,10 @@ def difference_text(difference: Difference | None, form: str = "+.2f") -> str:
 
 
 def over_both(row: dict[str, Any]) -> str:
-    """``± 1.25``, over seeds and test sentences; a dash where no translations are counted."""
+    """Return ``± 1.25``, the width over seeds and test sentences.
+
+    It is a dash if no translations are counted.
+    """
     return f"± {row[OVER_BOTH]:.2f}" if OVER_BOTH in row else "–"
 
 

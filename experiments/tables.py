@@ -14,13 +14,13 @@ class Table(NamedTuple):
     note: str = ""
 
     def lines(self) -> list[str]:
-        """In Markdown."""
+        """Return the table in Markdown, line by line."""
         lines = markdown_table(self.columns, self.rows)
         return [self.note, "", *lines] if self.note else lines
 
 
 def join_tables(tables: Sequence[Table]) -> str:
-    """Several tables, one below the other."""
+    """Join several tables, one below the other."""
     return "\n\n".join("\n".join(table.lines()) for table in tables)
 
 

@@ -50,7 +50,7 @@ def plain_lines(text: str) -> int:
 
 
 def count() -> Counter:
-    """Lines by (kind, top folder, folder in it)."""
+    """Count lines by (kind, top folder, folder in it)."""
     lines: Counter = Counter()
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True

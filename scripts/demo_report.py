@@ -110,10 +110,11 @@ def scores_and_data(folder: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]
 
 
 def nearest(source_lines: list[str], training_lines: list[str]) -> list[int]:
-    """For each sentence, the training's with the largest Dice coefficient of their word sets.
+    """Return, for each sentence, the index of the most similar training sentence.
 
-    Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no training sentence
-    has count only towards the size of the sentence asked about.
+    Similarity is the Dice coefficient of the two sets of words. The sets are bit masks, so that 500
+    × 20,000 comparisons take seconds. A word that no training sentence has counts only towards the
+    size of the sentence's set.
     """
     bits: dict[str, int] = {}
     for line in training_lines:
@@ -144,7 +145,7 @@ def word_mask(line: str, bits: dict[str, int]) -> int:
 def nearest_bleu(
     source_lines: list[str], reference_lines: list[str], sources: list[str], targets: list[str]
 ) -> float:
-    """BLEU of answering each sentence with the translation of the nearest training sentence."""
+    """Return the BLEU of copying the translation of the nearest training sentence."""
     from sacrebleu.metrics import BLEU
 
     copied = [targets[index] for index in nearest(source_lines, sources)]
@@ -152,9 +153,12 @@ def nearest_bleu(
 
 
 def read_training(folder: Path) -> dict[str, Any]:
-    """Updates, seconds and seed of a finished training, and what it ran on; UserError if it is not.
+    """Return the updates, seconds, seed and environment of a finished training.
 
-    The seconds are those of all its starts, the command and the machine those of the last.
+    The seconds are those of all its starts; the command and the machine are those of the last.
+
+    Raises:
+        UserError: the training has not finished.
     """
     finished = read_json(folder / "finished.json")
     if "num_updates" not in finished:
@@ -208,7 +212,7 @@ def stage_lines(seconds: dict[str, float]) -> list[str]:
 def examples(
     source_lines: list[str], reference_lines: list[str], translations: list[str]
 ) -> list[str]:
-    """Five evenly spaced test sentences, right or wrong."""
+    """Return the lines of five evenly spaced test sentences, right or wrong."""
     lines = []
     for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
         lines.append(f"  source       {source_lines[index]}")

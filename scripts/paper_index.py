@@ -69,14 +69,14 @@ def files_that_define(name: str) -> list[Path]:
 
 
 def marks(decorators: list[ast.expr]) -> Iterator[str]:
-    """The keys in ``pytest.mark.paper(…)`` among decorators."""
+    """Yield the keys in ``pytest.mark.paper(…)`` among decorators."""
     for call in decorators:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.paper":
             yield from (ast.literal_eval(key) for key in call.args)
 
 
 def find_tests() -> dict[str, list[str]]:
-    """Item of the paper → links to tests marked with it; pytestmark marks a whole file."""
+    """Return links to the tests of each item of the paper; pytestmark marks a whole file."""
     links: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         target = f"../{path.relative_to(ROOT)}"
@@ -89,7 +89,7 @@ def find_tests() -> dict[str, list[str]]:
 
 
 def marks_of_file(path: Path) -> Iterator[str]:
-    """The keys in ``pytestmark = pytest.mark.paper(…)``."""
+    """Yield the keys in ``pytestmark = pytest.mark.paper(…)``."""
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(statement, ast.Assign):
             continue

@@ -15,7 +15,7 @@ MARKDOWN = "[markdown]"
 
 
 def cells(page: str) -> list[tuple[str, str]]:
-    """(``markdown`` or ``code``, text) of each cell of a page, in its order."""
+    """Return (``markdown`` or ``code``, text) of each cell of a page, in its order."""
     pairs = []
     for part in ("\n" + page).split("\n# %%")[1:]:
         head, _, body = part.partition("\n")

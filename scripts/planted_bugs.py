@@ -103,7 +103,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables that make Python use a copy, and git take it for no part of a repository."""
+    """Return variables that make Python import from a copy, which git takes for no repository."""
     own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)}
     return {**os.environ, **own, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
 

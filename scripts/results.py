@@ -112,7 +112,7 @@ def small() -> str:
 
 
 def systems() -> str:
-    """Table 2's systems on three small texts."""
+    """Return Table 2's systems on three small texts."""
     return lines_of(texts_table(record("captions"), record("demo"), record("everyday")))
 
 

@@ -90,7 +90,7 @@ class Side:
         }
 
     def hashes(self) -> dict[str, str]:
-        """SHA-256 → the name of the file that has it."""
+        """Return SHA-256 → the name of the file that has it."""
         return {
             hashlib.sha256(path.read_bytes()).hexdigest(): name
             for name, path in self.files().items()
@@ -111,7 +111,7 @@ class Comparison:
         self.hashes = {side.work: side.hashes() for side in (here, there)}
 
     def differences(self) -> Iterator[str]:
-        """Each file that differs or is on one side only, with its first lines that differ."""
+        """Yield each file that differs or is on one side only, with its first lines that differ."""
         ours = self.here.files()
         theirs = self.there.files()
         for name in sorted(ours.keys() | theirs.keys()):
@@ -128,7 +128,7 @@ class Comparison:
                 yield f"resumed and uninterrupted training differ here: {entry}"
 
     def difference(self, name: str, ours: Path, theirs: Path) -> Iterator[str]:
-        """What is different between two files of one name; nothing if they agree."""
+        """Yield what differs between two files of one name; nothing if they agree."""
         if ours.read_bytes() == theirs.read_bytes():
             return
         if ours.suffix == ".pt":
@@ -155,7 +155,7 @@ class Comparison:
             yield "\n    ".join([f"differs: {name}{command}", *(x[:200] for x in changed[:SHOWN])])
 
     def command(self, path: Path) -> str:
-        """For what a command printed, its command line."""
+        """Return the command line whose output a file holds, or an empty string for other files."""
         line = path.with_suffix(".code")
         if path.parent.name != OUTPUTS or not line.is_file():
             return ""
@@ -189,7 +189,7 @@ class Comparison:
         return self.words(value, side) if isinstance(value, str) else value
 
     def words(self, text: str, side: Side) -> str:
-        """Words of a file or of the terminal: see ``plain``."""
+        """Return text without what differs between any two runs: see ``plain``."""
         for path, name in ((side.work, "WORK"), (side.root, "ROOT")):
             text = text.replace(str(path), name)
         for pattern, name in VOLATILE:
@@ -215,10 +215,13 @@ def state(path: Path) -> dict[str, Any]:
 
 
 def meters(metrics: dict[str, list[tuple[int, str, str, dict[str, Any]]]]) -> dict[str, Any]:
-    """fairseq's meters in a checkpoint, by aggregator and name, without those of times and speeds.
+    """Return fairseq's meters in a checkpoint without those of times and speeds.
 
     Args:
         metrics: aggregator → (priority, name, class, values) of each of its meters
+
+    Returns:
+        aggregator → name → (priority, class, values)
     """
     return {
         aggregator: {
@@ -244,7 +247,7 @@ def as_table(value: Any) -> Any:
 
 
 def differing_values(one: Any, other: Any, name: str = "") -> Iterator[str]:
-    """The paths of values that differ between two tables."""
+    """Yield the paths of values that differ between two tables."""
     if isinstance(one, dict) and isinstance(other, dict):
         if list(one) != list(other) and set(one) == set(other):
             yield f"{name}: the order of keys"

@@ -52,7 +52,7 @@ def commands() -> list[list[str]]:
 
 
 def experiments() -> list[list[str]]:
-    """From text to an experiment, and its plan."""
+    """Return commands from text to an experiment and its plan."""
     return [
         [*OWN_TEXT, "--out", "data/bpe"],
         [*OWN_TEXT, "--out", "data/bpe"],
@@ -66,7 +66,7 @@ def experiments() -> list[list[str]]:
 
 
 def trainings() -> list[list[str]]:
-    """Whole, in two parts, of a model of fairseq's, of a variant, in bf16, of a run's weights."""
+    """Return trainings: whole, in two parts, of fairseq's model, a variant, in bf16, fine-tuned."""
     return [
         [*TRAIN, "run=whole", "optimization.max_update=20"],
         [*TRAIN, "run=parts", "optimization.max_update=10"],
@@ -91,7 +91,7 @@ def processes_of_a_training() -> list[list[str]]:
 
 
 def runs() -> list[list[str]]:
-    """From a run to a packed model."""
+    """Return commands from a run to a packed model."""
     return [
         ["average", "runs/whole", "--last", "2"],
         ["average", "runs/whole"],
@@ -116,7 +116,7 @@ def runs() -> list[list[str]]:
 
 
 def models() -> list[list[str]]:
-    """With a packed model, or its exports."""
+    """Return commands that use a packed model or its exports."""
     return [
         [*TRANSLATE, "--scores", "--output", "translated"],
         [*TRANSLATE, "--scores", "--output", "translated"],
@@ -135,7 +135,7 @@ def models() -> list[list[str]]:
 
 
 def results() -> list[list[str]]:
-    """Of the paper."""
+    """Return commands that check models against the paper or plan to reproduce its results."""
     return [
         ["check", "checked.py"],
         ["check", "checked.py", "--json"],
@@ -147,7 +147,7 @@ def results() -> list[list[str]]:
 
 
 def refusals() -> list[list[str]]:
-    """Commands that are refused, one of each kind."""
+    """Return commands that are refused, one of each kind."""
     return [
         # the command line
         ["nonsense"],

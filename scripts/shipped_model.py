@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(*arguments: str) -> None:
-    """A command of ours; it has said what is wrong if it fails."""
+    """Run a command of ours; exit with its code if it fails, since it has printed why."""
     code = cli.main(list(arguments))
     if code:
         raise SystemExit(code)

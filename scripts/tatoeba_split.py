@@ -67,7 +67,7 @@ def read(folder: Path) -> list[Pair]:
 
 
 def first_names(pairs: list[Pair]) -> set[str]:
-    """Words that both sides of at least five pairs spell alike, with a capital in most places."""
+    """Return words that both sides of at least five pairs spell alike, usually with a capital."""
     shared: Counter = Counter()
     lower: Counter = Counter()
     for english, german in pairs:
@@ -96,7 +96,7 @@ def mask(sentence: str, names: set[str]) -> str:
 
 
 def clusters(pairs: list[Pair]) -> list[list[int]]:
-    """Indices of pairs, those connected by an equal masked side together (union-find)."""
+    """Group the indices of pairs that an equal masked side connects (union-find)."""
     names = first_names(pairs)
     parent = list(range(len(pairs)))
 
@@ -136,7 +136,7 @@ def split(pairs: list[Pair], generator: random.Random) -> dict[str, list[Pair]]:
 
 
 def as_typed(pairs: list[Pair], generator: random.Random) -> list[Pair]:
-    """More pairs for training, made from ``pairs``: longer ones, and English as people type it."""
+    """Return more pairs for training: longer ones, and English as people type it."""
     more = []
     for _ in range(len(pairs) * 15 // 100):
         one, other = generator.choice(pairs), generator.choice(pairs)
@@ -264,13 +264,13 @@ KINDS: list[Kind] = [
 def copies(
     count: int, held_out: list[Pair], names: set[str], generator: random.Random
 ) -> list[Pair]:
-    """Pairs for training that hold something made up, the same on both sides.
+    """Return pairs for training with an invented name or number, the same on both sides.
 
     Args:
-        count: how many
-        held_out: pairs of which none may be a twin of one in training
+        count: number of pairs
+        held_out: pairs of which none may be a twin of a training pair
         names: first names, which do not tell twins apart
-        generator: what is drawn from
+        generator: random generator
     """
     twins = [{mask(pair[side], names) for pair in held_out} for side in (0, 1)]
 

@@ -84,7 +84,7 @@ def losses(result: Result, updates: Sequence[int]) -> list[str]:
 
 
 def scores(result: Result) -> list[str]:
-    """BLEU and exact matches; dashes if the run failed or is still to come."""
+    """Return BLEU and exact matches; dashes if the run failed or is still to come."""
     if "bleu" not in result:
         return ["–", "–"]
     return [f"{result['bleu']['score']:.2f}", f"{result['exact_match']:.1f}%"]
@@ -162,7 +162,7 @@ def fill_in_published(page: str, folder: Path) -> str:
 
 
 def draw_quiz(folder: Path) -> None:
-    """One panel for each bug of the quiz, without its name: its curves and the correct ones."""
+    """Draw a panel for each bug of the quiz, without its name: its curves and the correct ones."""
     correct, *results = results_of(folder, [CORRECT, *QUIZ])
     figure, axes = figure_of(2, 5, size=(15, 6), sharex=True, sharey=True)
     for letter, result, axis in zip(LETTERS, results, axes.flat, strict=True):
@@ -183,7 +183,7 @@ def draw_quiz(folder: Path) -> None:
 
 
 def draw_curves(axis: Any, result: Result, color: str, label: str) -> None:
-    """The training loss as a line, the validation loss as dots."""
+    """Draw the training loss as a line, the validation loss as dots."""
     curves = result.get("curves", {})
     styles = {"train": ("-", "training"), "valid": ("o--", "validation")}
     for kind, (style, text) in styles.items():

@@ -153,7 +153,7 @@ class Demo:
         return {**result, **self.scores(run / "eval")}
 
     def scores(self, evaluation: Path) -> dict[str, Any]:
-        """BLEU, exact matches and some of the translations."""
+        """Return BLEU, exact matches and some of the translations."""
         text = self.place / "data" / DEMO / "text"
         translations = lines_of(evaluation / "test.hyp")
         sources = lines_of(text / "test.en")
@@ -181,7 +181,10 @@ def lines_of(path: Path) -> list[str]:
 
 
 def read_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
-    """(update, nll in bits per token) of training and of validation; none if there is no log."""
+    """Read (update, nll in bits per token) of training and of validation from a log.
+
+    Both are empty if there is no log.
+    """
     curves: dict[str, list[tuple[int, float]]] = {"train": [], "valid": []}
     if not log.is_file():
         return curves

@@ -168,7 +168,7 @@ class HeadsExperiment(Experiment):
         return [change_table(kinds), head_table(kinds, names), cut_table(kinds)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """The head that finds the pronoun's subject, by seed; and Figures 3 to 5 of each."""
+        """Draw the head that finds the pronoun's subject, by seed; and Figures 3 to 5 of each."""
         runs = record["rows"]["ours"]["runs"]
         draw_best_heads(folder / PICTURE, runs)
         for run in runs:
@@ -271,7 +271,10 @@ def panel(
 
 
 def draw_best_heads(path: Path, runs: list[dict[str, Any]]) -> None:
-    """For each seed the head that looks from the pronoun at its subject most, in any attention."""
+    """Draw, for each seed, the head that attends most from the pronoun to its subject.
+
+    It may be in any of the three attentions.
+    """
     panels = []
     for run in runs:
         by_attention = run["kinds"]["pronoun"]["phrase"]
@@ -284,7 +287,7 @@ def draw_best_heads(path: Path, runs: list[dict[str, Any]]) -> None:
 
 
 def draw_figures(folder: Path, run: dict[str, Any]) -> None:
-    """The paper's Figures 3 to 5 of a seed's encoder, on sentences of the test."""
+    """Draw the paper's Figures 3 to 5 of a seed's encoder, on sentences of the test."""
     kind = "verb after its subject"
     best = run["kinds"][kind]["phrase"]["encoder"]
     panels = [panel(run["seed"], kind, order, "encoder", best[order]["layer"]) for order in ORDERS]

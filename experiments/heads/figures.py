@@ -36,7 +36,10 @@ def least_alike(weights: Any) -> list[int]:
 
 
 def draw_panel(axis: Any, panel: Panel) -> None:
-    """Two columns of words, joined by lines as opaque as the weights, a colour for each head."""
+    """Draw two columns of words, joined by lines as opaque as the weights.
+
+    Each head has a colour.
+    """
     from matplotlib import colormaps
 
     sides = ((-0.02, panel.words, panel.word, "right"), (1.02, panel.keys, panel.partner, "left"))
@@ -64,7 +67,7 @@ def longest(panel: Panel) -> int:
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
-    """Panels side by side, as a PNG."""
+    """Draw panels side by side, as a PNG."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     size = (4.2 * len(panels), 0.19 * max(map(longest, panels)) + 1)

@@ -33,7 +33,10 @@ def best_head(orders: Sequence[Any]) -> tuple[int, int]:
 
 
 def p_value(differences: Any) -> float:
-    """Two-sided p of a mean other than 0, from exchanging the two weights within sentences."""
+    """Return the two-sided p of a mean other than 0.
+
+    The distribution comes from exchanging the two weights within sentences.
+    """
     signs = numpy.random.default_rng(1).choice([-1, 1], (EXCHANGES, len(differences)))
     as_far = (abs(signs @ differences) >= abs(differences.sum())).sum()
     return float((1 + as_far) / (1 + EXCHANGES))
@@ -68,7 +71,7 @@ def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str,
 def attention_on(
     model: Any, choosing: Sequence[TextBatch], testing: Sequence[TextBatch], whole_phrase: bool
 ) -> dict[str, Any]:
-    """By attention and order: the head that half of the sentences choose, tested on the others.
+    """Choose a head on half of the sentences and test it on the others, by attention and order.
 
     Args:
         choosing: sentences that choose, of each order

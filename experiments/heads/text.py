@@ -174,13 +174,16 @@ def lay_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], 
 
 
 def random_contents(kind: str, order: str, count: int, test: bool, seed: int) -> list[Content]:
-    """Sentences of a kind and order."""
+    """Return random contents of a kind and order, the same for the same seed."""
     rng = random.Random(f"{kind} {order} {test} {seed}")
     return [random_content(kind, order, test, rng) for _ in range(count)]
 
 
 def training_text(seed: int) -> list[Sentence]:
-    """Half with pronouns, half with verbs of both kinds; each order as often as the other."""
+    """Return the sentences of the training, the same for the same seed.
+
+    Half have pronouns, a quarter verbs of either kind; each order is as frequent as the other.
+    """
     shares = {kind: SENTENCES // (4 if kind == "pronoun" else 8) for kind in FILE["orders"]}
     sentences = []
     for kind, count in shares.items():

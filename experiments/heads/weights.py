@@ -39,7 +39,14 @@ def text_batch(
     source: list[Sentence] | None = None,
     written: list[Sentence] | None = None,
 ) -> TextBatch:
-    """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
+    """Return a batch of sentences.
+
+    Args:
+        types: the vocabulary
+        sentences: what is translated and written, unless the next two say otherwise
+        source: sentences whose source replaces theirs
+        written: sentences whose target replaces theirs
+    """
     sources = [types.encode(one.source) for one in source or sentences]
     targets = [types.encode(one.target) for one in written or sentences]
     batch = loop.collate(list(zip(sources, targets, strict=True)))
@@ -76,9 +83,9 @@ def row_and_columns(
 
 
 def weights(model: Any, text: TextBatch, phrase: bool = False) -> dict[str, Any]:
-    """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
+    """Return, by attention, each head's weight from the word on the two nouns, numpy [B, 2, N, H].
 
-    Without the decoder's where the nouns are not yet written.
+    The decoder's attentions are missing if the nouns are not yet written.
     """
     with torch.no_grad():
         memory, encoder = model.encoder.encode(text.source, need_weights=True)
@@ -110,7 +117,10 @@ class Cut(NamedTuple):
 
 @contextlib.contextmanager
 def zero_weights(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) -> Iterator[None]:
-    """The model without some of its weights on a noun; the others of a row still sum to 1."""
+    """Set some of the model's weights on a noun to zero in the block.
+
+    The other weights of a row still sum to 1.
+    """
     hooks = []
     for cut in cuts:
         stack = model.encoder if cut.attention == "encoder" else model.decoder

@@ -39,7 +39,7 @@ class LearningExperiment(FairseqExperiment):
     """Trainings that are not translated or scored: their curves are compared."""
 
     def train(self, row: Row, seed: int) -> None:
-        """Train one seed."""
+        """Train one seed of a row."""
         plan = self.plans[row.name]
         refuse_other_training(plan)
         training = seed_trainings(plan)[seed]
@@ -52,7 +52,7 @@ class LearningExperiment(FairseqExperiment):
         return [training.run for training in trainings if training.done]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Validation nll by update, and target tokens per update."""
+        """Return validation nll by update, and target tokens per update."""
         log = read_log(run)
         return {"curve": log.curve, "tokens_per_update": log.tokens}
 
@@ -62,16 +62,16 @@ class LearningExperiment(FairseqExperiment):
         return {**super().describe(row), SPEED: speeds[self.table["rows"][row.name]["system"]]}
 
     def tables(self, record: Record) -> list[Table]:
-        """Updates and seconds to reach some losses; the curves."""
+        """Return two tables: updates and seconds to reach some losses, and the curves."""
         return [learning_table(record), curve_table(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """The curves, by updates and by seconds."""
+        """Draw the curves, by updates and by seconds."""
         draw_curves(record, folder / PICTURE)
 
 
 def read_speeds(record: Path, work: str) -> dict[str, float]:
-    """System → tokens per second, for one training in a record of ``benchmarks.run train``."""
+    """Read the tokens per second of each system from a record of ``benchmarks.run train``."""
     rows = read_json(record)["results"]["train"]["rows"]
     return {row["system"]: row["tokens/s"]["median"] for row in rows if row["work"] == work}
 
@@ -90,7 +90,7 @@ def common_updates(curves: Sequence[Curve]) -> list[int]:
 
 
 def seconds_per_update(row: dict[str, Any]) -> float:
-    """Of one training alone."""
+    """Return the seconds of an update of one training alone."""
     tokens = statistics.mean(run["tokens_per_update"] for run in row["runs"])
     return tokens / row[SPEED]
 
@@ -99,7 +99,7 @@ def seconds_per_update(row: dict[str, Any]) -> float:
 
 
 def learning_table(record: Record) -> Table:
-    """Updates and seconds to reach each of ``TARGETS``."""
+    """Return the table of updates and seconds to reach each of ``TARGETS``."""
     columns = ["system", "rate", "seeds", "lowest nll of each, bits"]
     for target in TARGETS:
         columns += [f"updates to {target}", f"seconds to {target}"]
@@ -118,9 +118,13 @@ def learning_table(record: Record) -> Table:
 
 
 def cells_to_reach(target: float, curves: Sequence[Curve], each: float) -> list[str]:
-    """Updates and seconds until a loss is reached; how many reach it, where not all do.
+    """Return the cells of updates and seconds until a loss is reached.
+
+    If not all curves reach it, they say how many do.
 
     Args:
+        target: the loss
+        curves: one for each seed
         each: seconds of an update
     """
     updates = []
@@ -156,7 +160,7 @@ def curve_table(record: Record) -> Table:
 
 
 def draw_curves(record: Record, path: Path) -> None:
-    """Validation nll against updates and against seconds: the mean, and a band over the seeds."""
+    """Draw validation nll by updates and by seconds: the mean, and a band over the seeds."""
     figure, axes = figure_of(1, 2, size=(11, 4), sharey=True)
     for number, (name, row) in enumerate(record["rows"].items()):
         curves = curves_of(row)

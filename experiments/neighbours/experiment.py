@@ -36,13 +36,13 @@ class NeighboursExperiment(FairseqExperiment):
     """The demo's training with other positions, and other systems."""
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Scores, the sentences that are wrong, and the distance between positions."""
+        """Return the scores, the sentences that are wrong, and the distance between positions."""
         scored = result(run)
         average = next(run.glob("checkpoints/checkpoint_average*.pt"))
         return {**scored._asdict(), **wrong_sentences(run), **distances(average)}
 
     def complete(self, record: Record, earlier: Path | None) -> None:
-        """Sentences that every seed of ours gets wrong, with what one wrote."""
+        """Add the sentences that every seed of ours gets wrong, with what one seed wrote."""
         ours = record["rows"].get("ours", {"runs": []})
         here = [Path(run["run"]) for run in ours["runs"] if Path(run["run"]).is_dir()]
         if here:
@@ -56,7 +56,7 @@ class NeighboursExperiment(FairseqExperiment):
         return [neighbours_table(record), *shown]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """Each seed's sentences that are wrong, by row."""
+        """Draw the number of wrong sentences of each seed, by row."""
         draw_wrong(record, folder / PICTURE)
 
 
@@ -93,7 +93,7 @@ def wrong_sentences(run: Path) -> dict[str, Any]:
 
 
 def distances(checkpoint: Path) -> dict[str, float]:
-    """Mean squared distances in the encoder; empty for a model whose positions are not ours."""
+    """Return mean squared distances in the encoder; empty if its positions are not ours."""
     import torch
     from fairseq import checkpoint_utils
 
@@ -116,7 +116,7 @@ def distances(checkpoint: Path) -> dict[str, float]:
 
 
 def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
-    """Source and translation of the sentences with equal neighbours that all seeds get wrong.
+    """Return sentences with equal neighbours that all seeds get wrong: source and translation.
 
     Args:
         row: of a record
@@ -130,7 +130,7 @@ def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
 
 
 def values_of(record: Record, key: str) -> Values:
-    """By row and seed: tokenised BLEU, or how many sentences are wrong."""
+    """Return, by row and seed, the tokenised BLEU, or how many sentences are wrong."""
     values: Values = {}
     for name, row in record["rows"].items():
         figures = {seed_of(run): run[key] for run in row["runs"]}
@@ -175,7 +175,10 @@ def neighbours_table(record: Record) -> Table:
 
 
 def widths_of_wrong(record: Record, key: str) -> dict[str, float]:
-    """Row → half the interval of how many more sentences are wrong, over seeds and sentences."""
+    """Return row → half the interval of how many more sentences are wrong.
+
+    The interval is over seeds and sentences.
+    """
     values = values_of(record, key)
     runs = [run for row in record["rows"].values() for run in row["runs"]]
     sentences = runs[0][WRONG[key]]
@@ -190,7 +193,7 @@ def widths_of_wrong(record: Record, key: str) -> dict[str, float]:
 
 
 def draw_wrong(record: Record, path: Path) -> None:
-    """Each seed's sentences that are wrong, by row."""
+    """Draw the number of wrong sentences of each seed, by row."""
     figure, axes = figure_of(1, 2, size=(9, 4), sharey=True)
     for axis, (key, of) in zip(axes, WRONG.items(), strict=True):
         for place, row in enumerate(record["rows"].values()):

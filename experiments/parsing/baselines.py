@@ -27,7 +27,7 @@ def as_trees(written: Sequence[Sequence[str]], gold: Sequence[Tree]) -> tuple[li
 
 
 def scores(gold: Sequence[Tree], parses: Sequence[Tree]) -> dict[str, Any]:
-    """EVALB's figures, and F1 of the sentences of at most so many words."""
+    """Return EVALB's figures, and F1 of the sentences of at most so many words."""
     compared = compare_all(gold, parses)
     figures = asdict(summary(compared))
     for most in LENGTHS:
@@ -37,7 +37,7 @@ def scores(gold: Sequence[Tree], parses: Sequence[Tree]) -> dict[str, Any]:
 
 
 def right_branching(trees: Trees) -> list[Tree]:
-    """S over the sentence, and inside it NP from each word on."""
+    """Return right-branching trees: S over the sentence, and inside it NP from each word on."""
     parses = []
     for tree in trees["test"]:
         words = len(tree.words)

@@ -71,9 +71,10 @@ class ParsingExperiment(FairseqExperiment):
         return [one.run for one in trainings if one.average(plan.average).is_file()]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Scores with its own source and another's, free and constrained.
+        """Return the scores with its own source and with another's, free and constrained.
 
-        They are kept beside what was written, until the training goes on.
+        They are stored beside the written trees, and computed again once the training has
+        continued.
         """
         ending = Run(run).ending()
         assert ending, "it has ended"
@@ -107,7 +108,7 @@ class ParsingExperiment(FairseqExperiment):
         }
 
     def complete(self, record: Record, earlier: Path | None) -> None:
-        """The baselines, and F1 by whether the number of leaves is right."""
+        """Add the baselines, and F1 by whether the number of leaves is right."""
         here = {
             name: Path(row["runs"][0]["run"])
             for name, row in record["rows"].items()
@@ -126,7 +127,7 @@ class ParsingExperiment(FairseqExperiment):
             record["by_count"][name] = by_count(run, trees["test"], parses[GRAMMAR])
 
     def files(self, run: Path) -> dict[str, Path]:
-        """Statistics, and the trees that were written."""
+        """Return the files of statistics, and the trees that were written."""
         written = {f"{run.name}.{path.name}": path for path in run.glob("*.trees")}
         return {**super().files(run), **written}
 
@@ -136,7 +137,7 @@ class ParsingExperiment(FairseqExperiment):
 
 
 def by_count(run: Path, gold: Sequence[Tree], of_grammar: Sequence[Tree]) -> dict[str, Any]:
-    """F1 of short sentences with as many leaves, written freely, as words; and of the others.
+    """Return F1 of short sentences, apart for those written with the right number of leaves.
 
     Args:
         run: the folder of a run whose trees are written
@@ -203,7 +204,7 @@ def nll_table(record: Record) -> Table:
 
 
 def count_table(record: Record) -> Table:
-    """F1 of the short sentences by the number of leaves."""
+    """Return the table of F1 of short sentences by the number of leaves."""
     lines = []
     for name, groups in record["by_count"].items():
         for count, figures in groups.items():

@@ -35,7 +35,7 @@ class Parser:
         self.brackets = Brackets(self.target)
 
     def ids(self, split: str) -> tuple[list[list[int]], list[list[int]]]:
-        """Sources and targets of a set, each with an end."""
+        """Return the token ids of a set's sources and targets, each with an end."""
         sources = read_lines(self.text / f"{split}.{self.kind}")
         targets = read_lines(self.text / f"{split}.{TARGET}")
         return (
@@ -71,7 +71,10 @@ class Parser:
 
     @torch.no_grad()
     def nll(self, split: str, other: bool) -> float:
-        """Bits of an opening bracket, after the right tokens before it."""
+        """Return the bits of an opening bracket, after the right tokens before it.
+
+        If ``other``, each sentence gets the source of another, of nearly the same length.
+        """
         sources, targets = self.ids(split)
         if other:
             lengths = [len(source) for source in sources]

@@ -59,7 +59,7 @@ def nested(tree: Tree) -> Node:
 
 
 def rules_of(node: Node, remembered: int) -> Iterator[tuple[str, ...]]:
-    """The rules below a node: parent, then one or two children."""
+    """Yield the rules below a node: parent, then one or two children."""
     label, children = node
     names = [child if isinstance(child, str) else child[0] for child in children]
     parent = label
@@ -156,7 +156,7 @@ class Chart:
         best[:many] = numpy.maximum(direct[:many], (self.grammar.chain + direct[:many]).max(1))
 
     def constituents(self, start: int, end: int, symbol: int) -> Iterator[Constituent]:
-        """Those of the likeliest tree below a symbol, each before those inside it."""
+        """Yield the likeliest tree's constituents below a symbol, each before those inside it."""
         grammar = self.grammar
         direct = self.direct[start, end]
         if self.best[start, end, symbol] > direct[symbol]:

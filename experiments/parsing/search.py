@@ -114,6 +114,6 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def padded(rows: Sequence[list[int]]) -> torch.Tensor:
-    """Rows of different lengths as one tensor."""
+    """Pad rows of different lengths into one tensor."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

@@ -64,7 +64,7 @@ def sources(trees: Trees, kind: str) -> dict[str, list[list[str]]]:
 
 
 def prepare(folder: Path, trees: Trees, kind: str) -> None:
-    """Source and target of each set as text, and in fairseq's form."""
+    """Write source and target of each set as text, and in fairseq's form."""
     text = folder / "text"
     text.mkdir(parents=True)
     for split, lines in sources(trees, kind).items():
@@ -77,7 +77,7 @@ def prepare(folder: Path, trees: Trees, kind: str) -> None:
 
 
 def nearest_in_length(lengths: Sequence[int]) -> list[int]:
-    """For each sentence another one: the next shorter, or of the same length."""
+    """Return another sentence for each one: the next shorter, or of the same length."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     before = {here: order[abs(place - 1)] for place, here in enumerate(order)}
     return [before[place] for place in range(len(lengths))]

@@ -40,7 +40,10 @@ class RatesExperiment(SystemsExperiment):
     """Models at several peak rates each; a row's name is ``MODEL, RATE``."""
 
     def complete(self, record: Record, earlier: Path | None) -> None:
-        """Cells of other records, where this one has fewer seeds; costs are not measured."""
+        """Take cells of other records where this one has fewer seeds.
+
+        Their costs are not measured.
+        """
         rows: dict[str, Any] = {}
         for name, row in record["rows"].items():
             own_runs = [run for run in row["runs"] if "record" not in run]  # not the earlier's
@@ -55,7 +58,7 @@ class RatesExperiment(SystemsExperiment):
         record["rows"] = {name: rows[name] for name in order}
 
     def derive(self, record: Record, folder: Path) -> None:
-        """The widths of differences between models at their best rates."""
+        """Compute the widths of differences between models at their best rates."""
         for row in record["rows"].values():
             row.pop(OVER_BOTH, None)
         add_widths_over_both(best_cells(record), folder)
@@ -65,7 +68,7 @@ class RatesExperiment(SystemsExperiment):
         return [best_table(record), cell_table(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """Validation loss and BLEU against the rate."""
+        """Draw validation loss and BLEU against the rate."""
         draw_rates(record, folder / PICTURE)
 
 
@@ -88,7 +91,7 @@ def borrowed_row(record: str, name: str) -> dict[str, Any]:
 
 
 def cells_by_model(record: Record) -> dict[str, dict[str, dict[str, Any]]]:
-    """Model → its cells by name; the paper's model first."""
+    """Return each model's cells by name; the paper's model comes first."""
     models: dict[str, dict[str, dict[str, Any]]] = {PAPER: {}}
     for name, row in record["rows"].items():
         model, _, _ = name.rpartition(", ")
@@ -208,7 +211,7 @@ def machines(row: dict[str, Any]) -> str:
 
 
 def draw_rates(record: Record, path: Path) -> None:
-    """The lowest validation loss and BLEU against the peak rate: each seed, and the mean."""
+    """Draw the lowest validation loss and BLEU by peak rate: each seed, and the mean."""
     figure, axes = figure_of(1, 2, size=(10, 4))
     for number, (model, cells) in enumerate(cells_by_model(record).items()):
         color = f"C{number}"

@@ -72,9 +72,12 @@ Batch = tuple[Tensor, Tensor]
 
 
 def sentences(count: int, k: int, rng: torch.Generator, types: int = KEYS) -> Batch:
-    """Sources and targets of k pairs [count, 2k]; the odd words are the names.
+    """Return sources and targets of k pairs, each [count, 2k]; the words at odd places are names.
 
     Args:
+        count: number of sentences
+        k: pairs in each
+        rng: random generator
         types: how many of the keys may occur, and how many of the names
     """
     keys = torch.rand(count, types, generator=rng).argsort(1)[:, :k] + FIRST
@@ -92,7 +95,7 @@ def batches_of(sizes: Sequence[int], seed: int) -> list[Batch]:
 
 
 def log_uniform(most: int, rng: torch.Generator) -> int:
-    """k from 1 to the most."""
+    """Draw k from 1 to ``most``, uniformly on a logarithmic scale."""
     return int((most + 1) ** torch.rand((), generator=rng))
 
 
@@ -113,7 +116,11 @@ def rate_at(update: int, peak: float) -> float:
 
 
 def correct_names(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, int]]:
-    """For each k, how many names the model finds likeliest where they are right, of how many."""
+    """Return, for each k, how many names the model finds most probable where they are right.
+
+    Returns:
+        k → (number right, number of names)
+    """
     counts: dict[int, tuple[int, int]] = {}
     model.eval()
     with torch.no_grad():
@@ -269,7 +276,7 @@ class RecallExperiment(Experiment):
         return [Row(name, SEEDS) for name in SYSTEMS]
 
     def train(self, row: Row, seed: int) -> None:
-        """The first seed at every rate, then the others at the best."""
+        """Train the first seed at every rate, then this seed at the best."""
         for rate in RATES[row.name]:
             train_or_load(row.name, rate, 1)
         best = best_rate(row.name)
@@ -296,11 +303,11 @@ class RecallExperiment(Experiment):
         return {"rates": [figures_of(row.name, r, 1) for r in RATES[row.name] if r != best]}
 
     def tables(self, record: Record) -> list[Table]:
-        """Accuracy by k; then every training."""
+        """Return the table of accuracy by k, and that of every training."""
         return [accuracy_table(record, ASKED), rate_table(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """Accuracy against k."""
+        """Draw accuracy against k."""
         draw_accuracy(record, folder / PICTURE)
 
 
@@ -308,7 +315,7 @@ class RecallExperiment(Experiment):
 
 
 def accuracy_table(record: Record, sizes: Sequence[int]) -> Table:
-    """Accuracy by k: the mean over the seeds, and each."""
+    """Return the table of accuracy by k: the mean over the seeds, and each."""
     columns = ["system", "rate", "parameters", "floats at k 64", "updates to 90 %"]
     columns += [f"k = {k}" for k in sizes]
     lines = []
@@ -334,7 +341,7 @@ def rate_table(record: Record) -> Table:
 
 
 def draw_accuracy(record: Record, path: Path) -> None:
-    """Accuracy against k: the mean of the seeds, and a band over them."""
+    """Draw accuracy against k: the mean of the seeds, and a band over them."""
     figure, axis = figure_of(1, 1, size=(6.4, 3.4))
     for number, (system, row) in enumerate(record["rows"].items()):
         values = [[run["accuracy"][str(k)] for run in row["runs"]] for k in ASKED]

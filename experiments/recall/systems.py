@@ -51,7 +51,7 @@ class Sequential(nn.Module):
         self.decoder = recurrent.RecurrentDecoder(cfg, None, tokens)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """[B, S], [B, T] → logits [B, T, V]."""
+        """Compute logits [B, T, V] from source [B, S] and target [B, T]."""
         return self.decoder(target, self.encoder(source))[0]
 
 

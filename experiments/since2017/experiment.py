@@ -49,7 +49,7 @@ def verdict(difference: Difference, better: int) -> str:
 
 
 def cell(difference: Difference | None, better: int, form: str = "+.2f") -> str:
-    """``+1.77 ± 0.76 (p 0.0016): pays``; a dash for ours."""
+    """Format a difference: ``+1.77 ± 0.76 (p 0.0016): pays``; a dash for ours."""
     if difference is None:
         return "–"
     return f"{difference.text(form)}: {verdict(difference, better)}"

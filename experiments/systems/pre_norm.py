@@ -13,7 +13,7 @@ class PreNorm(AddAndNorm):
     """x + Dropout(Sublayer(LayerNorm(x)))."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Add the sub-layer's output for the normalised input: [B, L, D] → [B, L, D]."""
         return x + self.dropout(sublayer(self.norm(x)))
 
 

@@ -23,7 +23,7 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Divide by the root mean square: [B, L, D] → [B, L, D]."""
         mean_square = x.square().mean(dim=-1, keepdim=True)
         return x * torch.rsqrt(mean_square + self.eps) * self.weight
 

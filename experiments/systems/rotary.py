@@ -10,10 +10,11 @@ from vaswani_transformer.attention import SelfAttention
 
 
 def rotate(x: Tensor, first: int) -> Tensor:
-    """[B, H, L, K], each pair of numbers turned by its position's angles.
+    """Rotate each pair of dimensions of x [B, H, L, K] by the angle of its position.
 
     Args:
-        first: the position of the first
+        x: queries or keys
+        first: the position of the first row
     """
     length, width = x.shape[-2:]
     positions = torch.arange(first, first + length, device=x.device)
@@ -28,7 +29,7 @@ class RotarySelfAttention(SelfAttention):
     """Queries and keys are turned, so that their product depends on how far apart they are."""
 
     def attend_heads(self, query: Tensor, key: Tensor, value: Tensor, *args: Any) -> Tensor:
-        """As in the base class; in decoding, the queries are the last positions."""
+        """Rotate queries and keys, and attend; in decoding, the queries are the last positions."""
         first = key.size(2) - query.size(2)
         return super().attend_heads(rotate(query, first), rotate(key, 0), value, *args)
 
@@ -37,7 +38,7 @@ class NoPositions(nn.Module):
     """Adds nothing to the embeddings."""
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
-        """Zeros like ``like``."""
+        """Return zeros in the shape of ``like``."""
         return torch.zeros_like(like)
 
 
@@ -45,11 +46,11 @@ class RotaryTransformer(Transformer):
     """Rotary positions in every self-attention, and no others."""
 
     def build_positions(self, learned: bool, max_length: int) -> nn.Module:
-        """None."""
+        """Return a module that adds no positions to the embeddings."""
         return NoPositions()
 
     def build_self_attention(self, heads: int) -> SelfAttention:
-        """Self-attention that turns queries and keys."""
+        """Build self-attention that rotates queries and keys."""
         config = self.config
         widths = config.head_key_dim, config.head_value_dim
         return RotarySelfAttention(self.d_model, heads, *widths, config.attention_dropout)

@@ -21,7 +21,7 @@ class SwigluFeedForward(FeedForward):
         self.gate = nn.Linear(embed_dim, ffn_embed_dim)  # as torch draws it: like fc1 in fairseq
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Apply the gated feed-forward network: [B, L, D] → [B, L, D]."""
         return self.fc2(self.dropout(F.silu(self.fc1(x)) * self.gate(x)))
 
 
@@ -29,6 +29,8 @@ class SwigluTransformer(Transformer):
     """Three matrices in each feed-forward network, two thirds as wide."""
 
     def build_feed_forward(self, d_ff: int) -> FeedForward:
-        """As many parameters as the paper's with ``d_ff``, within one column of each matrix."""
+        """Build a network as large as the paper's with ``d_ff``, up to one column of each
+        matrix.
+        """
         width = round(2 * d_ff / 3)
         return SwigluFeedForward(self.d_model, width, self.config.activation_dropout)

@@ -23,7 +23,7 @@ class VariationsExperiment(SystemsExperiment):
     """Rows that stand for rows of the paper's Table 3, the base first."""
 
     def tables(self, record: Record) -> list[Table]:
-        """With the contrasts, as soon as the base has two seeds."""
+        """Return the systems' tables, with the contrasts as soon as the base has two seeds."""
         tables = super().tables(record)
         contrasts = contrast_table(record)
         return [*tables[:1], *([contrasts] if contrasts else []), *tables[1:]]

@@ -15,7 +15,7 @@ class ParserExperiment(FairseqExperiment):
     """One model, scored as ``vaswani score`` scores trees."""
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Labelled recall, precision, F1 and complete match, in per cent."""
+        """Return labelled recall, precision, F1 and complete match, in per cent."""
         scores = read_json(run / "eval" / "test.score.json")
         return {name: scores[name] for name in FIGURES}
 

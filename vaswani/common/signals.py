@@ -81,7 +81,7 @@ class StopRequest:
         self._before: dict[int, Handler] = {}
 
     def begin(self) -> None:
-        """Only note the first signal from now on, until the end of the block."""
+        """Note only the first signal from now on, until the end of the block."""
         if not self._before:
             spawned = multiprocessing.parent_process() is not None
             signals = [signal.SIGINT] if spawned else [signal.SIGINT, signal.SIGTERM]
