@@ -35,11 +35,7 @@ PUBLISHED = (
     "loss-averaged-over-padding",
 )
 """Its bugs from published code that show in training or in the score."""
-SHOWN_AT = (100, 200, 400, 900, 1800)
-"""Updates for which the page gives the loss."""
-PUBLISHED_SHOWN_AT = (100, 200, 400, 600)
-SENTENCES = 2
-LONGEST_SHOWN = 72
+LONGEST_SHOWN = 32
 """Characters of a translation that the page gives."""
 PICTURE = "curves.png"
 RESULTS = "results"
@@ -65,97 +61,71 @@ def results_of(folder: Path, names: Sequence[str]) -> list[Result]:
 # ---- tables ------------------------------------------------------------------------------------
 
 
-def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
-    """Return the loss at the first point from this update on, or a dash."""
-    for number, nll in points:
-        if number >= update:
-            return f"{nll:.2f}"
-    return "–"
-
-
-def losses(result: Result, updates: Sequence[int]) -> list[str]:
-    """Return the training loss after these updates, and the last validation loss; dashes if not
-    run.
-    """
-    curves = result.get("curves", {"train": [], "valid": []})
-    cells = [loss_at(curves["train"], update) for update in updates]
-    cells.append(f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–")
+def losses(result: Result) -> list[str]:
+    """Return the last training loss and the last validation loss; dashes if not run."""
+    curves = result.get("curves", {})
+    cells = []
+    for kind in ("train", "valid"):
+        points = curves.get(kind)
+        cells.append(f"{points[-1][1]:.2f}" if points else "–")
     return cells
 
 
-def scores(result: Result) -> list[str]:
-    """Return BLEU and exact matches; dashes if the run failed or is still to come."""
-    if "bleu" not in result:
-        return ["–", "–"]
-    return [f"{result['bleu']['score']:.2f}", f"{result['exact_match']:.1f}%"]
-
-
-def losses_and_scores(results: dict[str, Result], updates: Sequence[int]) -> str:
-    """Return the table of these runs by their titles."""
-    columns = [f"{update:,}" for update in updates]
-    columns[0] = f"training loss after {columns[0]}"
-    columns[-1] += " updates"
-    lines = []
-    for title, result in results.items():
-        lines.append([title, *losses(result, updates), *scores(result)])
-    table = Table(["", *columns, "validation", "BLEU", "exactly right"], lines)
-    return "\n".join(table.lines())
+def score(result: Result) -> str:
+    """Return BLEU; a dash if the run failed or is still to come."""
+    return f"{result['bleu']['score']:.2f}" if "bleu" in result else "–"
 
 
 def shorten(translation: str) -> str:
     """Return its first ``LONGEST_SHOWN`` characters."""
     if len(translation) <= LONGEST_SHOWN:
         return translation
-    return translation[:LONGEST_SHOWN] + " …"
+    return translation[:LONGEST_SHOWN].rstrip() + " …"
 
 
-def translations(results: dict[str, Result]) -> str:
-    """Return the table of what each run makes of two sentences."""
-    correct = next(iter(results.values()))
-    sources = [example["source"] for example in correct["examples"][:SENTENCES]]
+def quiz_table(results: dict[str, Result], properties: dict[str, dict[str, bool]]) -> str:
+    """Return the table of the quiz: losses, scores, a translation, two properties.
+
+    Args:
+        results: name → what the run of this bug wrote, the correct code first
+        properties: name → what experiments.bugs.properties measured
+    """
+    source = results[CORRECT]["examples"][0]["source"]
+    columns = ["", "training loss", "validation loss", "BLEU", source]
+    columns += ["decoding equals one pass", "depends on the batch"]
     lines = []
-    for title, result in results.items():
-        examples = result.get("examples", [])[:SENTENCES]
-        cells = [shorten(example["translation"]) for example in examples]
-        if not cells:
-            cells = [result.get("failed", "not run yet"), ""]
-        lines.append([title, *cells])
-    return "\n".join(Table(["", *sources], lines).lines())
-
-
-def properties_table(properties: dict[str, dict[str, bool]]) -> str:
-    """Return the table of what experiments.bugs.properties measured, by title."""
-    titles = ["correct", *LETTERS]
-    lines = []
-    for title, name in zip(titles, [CORRECT, *QUIZ], strict=True):
+    for title, (name, result) in zip(["correct", *LETTERS], results.items(), strict=True):
+        examples = result.get("examples") or [{"translation": result.get("failed", "not run yet")}]
         found = properties.get(name, {})
         steps = "yes" if found.get("steps_are_one_pass") else "**no**"
         neighbours = "no" if found.get("neighbours_change_nothing") else "**yes**"
-        lines.append([title, steps, neighbours])
-    columns = [
-        "",
-        "does decoding word by word compute the logits of one pass?",
-        "do a sentence's logits change with its neighbours in the batch?",
-    ]
+        cells = [title, *losses(result), score(result), shorten(examples[0]["translation"])]
+        lines.append([*cells, steps, neighbours])
+    return "\n".join(Table(columns, lines).lines())
+
+
+def published_table(results: dict[str, Result]) -> str:
+    """Return the table of the bugs from published code, with a link to each patch."""
+    lines = []
+    for name, result in results.items():
+        title = "correct" if name == CORRECT else f"[`{name}`](../tests/mutants/{name}.patch)"
+        lines.append([title, losses(result)[1], score(result)])
+    columns = ["", "validation loss", "BLEU"]
     return "\n".join(Table(columns, lines).lines())
 
 
 def fill_in(page: str, folder: Path) -> str:
     """Return the page with the figures of the correct code and of each letter."""
-    titles = ["correct", *LETTERS]
-    results = results_of(folder, [CORRECT, *QUIZ])
-    by_title = dict(zip(titles, results, strict=True))
-    page = put(page, "scores", losses_and_scores(by_title, SHOWN_AT))
-    page = put(page, "properties", properties_table(read_record(folder).get(PROPERTIES, {})))
-    return put(page, "translations", translations(by_title))
+    names = [CORRECT, *QUIZ]
+    by_name = dict(zip(names, results_of(folder, names), strict=True))
+    return put(page, "quiz", quiz_table(by_name, read_record(folder).get(PROPERTIES, {})))
 
 
 def fill_in_published(page: str, folder: Path) -> str:
     """Return the page with the table of the bugs from published code."""
-    titles = ["the correct code", *(f"`{name}`" for name in PUBLISHED)]
-    results = results_of(folder, [CORRECT, *PUBLISHED])
-    by_title = dict(zip(titles, results, strict=True))
-    return put(page, "published", losses_and_scores(by_title, PUBLISHED_SHOWN_AT))
+    names = [CORRECT, *PUBLISHED]
+    by_name = dict(zip(names, results_of(folder, names), strict=True))
+    return put(page, "published", published_table(by_name))
 
 
 # ---- the picture -------------------------------------------------------------------------------
