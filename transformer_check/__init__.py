@@ -7,7 +7,7 @@ In the order in which to read it:
 
     template.py      the file that describes an implementation; 'vaswani check --template' prints it
     subject.py       the implementation under check: its sizes and its functions
-    findings.py      what a check finds
+    findings.py      the result of a check
     registry.py      what a check is, and the list of all checks
     card.py          the findings, one problem for each cause
     layout.py        the card as text
@@ -15,7 +15,7 @@ In the order in which to read it:
     whole_model.py   checks that need only logits: leaks, order, matrices, heads
     dropout.py       5.4: dropout of the whole model
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
-    wiring.py        the sub-layers of a model while it runs, and what reaches what
+    wiring.py        the sub-layers of a running model, and which output reaches which input
     activation.py    3.3: the activations of all feed-forward networks
     biases.py        which matrices have a bias
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
@@ -25,19 +25,19 @@ In the order in which to read it:
     layer_norms.py   the formula of each norm, by itself
     sharing.py       modules and matrices that several parts share
     output.py        the last norms, gradients, and the factor of the logits
-    embeddings.py    3.4, 3.5: of the source and of the target
+    embeddings.py    3.4, 3.5: embeddings and positions of the source and of the target
     tables.py        learned tables of positions
     norms.py         3.1: the norms of the whole model
     derive.py        embeddings and first layers that the file does not define, from logits
-    layer.py         a layer as a function, and the formulas that it may be
+    layer.py         a layer as a function, and candidate formulas for it
     first_layer.py   3.1: the sums and norms of the first layer of each stack
-    sublayers.py     3.2, 3.3: its attention and feed-forward network
-    attention.py     3.2.1
+    sublayers.py     3.2, 3.3: the attention and feed-forward network of the first layers
+    attention.py     3.2.1: the function of equation 1
     optimization.py  5.3: learning rate and optimizer
     training.py      5.4: the loss
-    batch_loss.py    5.4: training_loss, by every combination of what a training loop may do
-    cross_entropies.py  what a loss may compute, rightly and wrongly
-    tiny_model.py    a model that learns a few sentences, to show how it searches
+    batch_loss.py    5.4: training_loss, compared with correct and wrong training losses
+    cross_entropies.py  the correct and wrong cross entropies
+    tiny_model.py    a model trained on a few sentences, to observe its beam search
     searching.py     6.1: beam search of this model
 """
 
@@ -88,9 +88,8 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
         chosen: ids or sections of the checks to run; all, if not given
 
     Raises:
-        AdapterError: there is nothing to look at: the file cannot be read, or ``build`` or
-            ``logits`` fails; or ``chosen`` or ``ACCEPT`` names no check. Another function that
-            fails is a finding.
+        AdapterError: the file cannot be read, ``build`` or ``logits`` fails, or ``chosen`` or
+            ``ACCEPT`` names no check. A failure of another function is a finding of the card.
     """
     start = time.perf_counter()
     name = getattr(adapter, "__name__", type(adapter).__name__)
@@ -118,7 +117,7 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
 
 
 def results_without_logits(finding: Finding, checks: list[Check]) -> list[Result]:
-    """Return the results of a model without logits: source-padding fails, others are not run."""
+    """Return the results where logits are NaN: only source-padding fails; the rest is not run."""
     results = []
     for each in checks:
         is_cause = each.id == "source-padding"
@@ -127,7 +126,9 @@ def results_without_logits(finding: Finding, checks: list[Check]) -> list[Result
 
 
 def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
-    """Run a check.
+    """Run one check and return its finding.
+
+    An exception of the check itself becomes a finding "not run".
 
     Args:
         each: the check
@@ -155,12 +156,12 @@ def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
 
 
 def failure(function: str, problem: AdapterError) -> Result:
-    """Return the error of a function of the file."""
+    """Return the result that reports the error of a function of the file."""
     says = f"{function}() fails."
     expected = problem.expected or SIGNATURES[function]
     return Result(ADAPTER, error(problem.found, expected, says=says, fix=problem.fix))
 
 
 def template_text() -> str:
-    """Return a template of FILE.py; it describes this project's own Transformer."""
+    """Return the template of FILE.py, which describes this project's own Transformer."""
     return Path(__file__).with_name("template.py").read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """The activations of all feed-forward networks of a model, from ``logits`` alone (3.3).
 
-The first product of a network with d_ff numbers per token is compared with what the second product
-reads.
+The output of a network's first product, d_ff activations per token, is compared with the input of
+its second product.
 
 Shape letters: L length, F d_ff.
 """
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
-    """Return the activation between two tensors of one shape, or nothing if none fits.
+    """Return the name of the activation between two tensors of one shape; empty if none fits.
 
     Args:
         subject: a model that may add a bias [F] between them
@@ -59,7 +59,7 @@ def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
     fails="The activation of a feed-forward network is not ReLU.",
 )
 def activations(wiring: Wiring) -> Finding:
-    """Compare each first product with what the second product of its network reads."""
+    """Compare the output of each network's first product with the input of its second."""
     subject = wiring.subject
     with trace_model(wiring.wide) as trace:
         subject.logits(wiring.source, wiring.target)

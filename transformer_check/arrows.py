@@ -47,7 +47,7 @@ def sublayers_in_order(wiring: Wiring) -> Finding:
 
 
 def list_parts(parts: list[Part]) -> str:
-    """Return the names of parts in a sentence; all layers of one kind are named once."""
+    """Return the names of sub-layers for a sentence; layers of one kind are listed together."""
     layers: dict[str, list[str]] = {}
     for part in parts:
         layers.setdefault(part.kind, []).append(str(part.layer))
@@ -55,17 +55,17 @@ def list_parts(parts: list[Part]) -> str:
 
 
 def is_in_order(wiring: Wiring) -> bool:
-    """Return whether the check above passes."""
+    """Return whether the check sublayer-order passes."""
     return not sublayers_in_order(wiring).failed
 
 
 def look_for_broken_links(wiring: Wiring, links: dict[str, str], reads: str, fix: str) -> Finding:
-    """Change the output of sub-layers: what the next sub-layer reads has to change.
+    """Check that changing a sub-layer's output changes what the next sub-layer computes.
 
     Args:
-        wiring: the subject's
+        wiring: the sub-layers of the subject
         links: kind of sub-layer → the kind that should read its output, in each layer
-        reads: what the reader computes from it
+        reads: what the second kind computes from its input: ``scores`` or ``activations``
         fix: what to change in the model
     """
     if not is_in_order(wiring):
@@ -95,7 +95,7 @@ def look_for_broken_links(wiring: Wiring, links: dict[str, str], reads: str, fix
     explains=("residual-sums", "attention-inputs"),
 )
 def cross_queries(wiring: Wiring) -> Finding:
-    """Change the output of self-attention: the scores of cross-attention have to change."""
+    """Check that changing self-attention's output changes the scores of cross-attention."""
     return look_for_broken_links(
         wiring,
         {SELF_ATTENTION: CROSS_ATTENTION},
@@ -112,7 +112,7 @@ def cross_queries(wiring: Wiring) -> Finding:
     explains=("feed-forward-place", "residual-sums"),
 )
 def ffn_reads_attention(wiring: Wiring) -> Finding:
-    """Change the output of attention: the activations of the network have to change."""
+    """Check that changing attention's output changes the activations of the network."""
     if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
         return not_run("no product with config.d_ff numbers per token was seen")
     return look_for_broken_links(
@@ -131,7 +131,7 @@ def ffn_reads_attention(wiring: Wiring) -> Finding:
     explains=("post-norm", "residual-sums", "sublayer-output-used", "feed-forward-place"),
 )
 def residual_connections(wiring: Wiring) -> Finding:
-    """Fix a sub-layer's output and change the tokens: the layer's output has to change."""
+    """Check that tokens still change the layer's output if a sub-layer's output is fixed."""
     missing = [part for part in wiring.parts if not wiring.passes_input(part)]
     if not missing:
         return passed()
@@ -152,9 +152,10 @@ def residual_connections(wiring: Wiring) -> Finding:
     explains=("feed-forward-place", "residual-sums", "gradients"),
 )
 def output_reaches_next_layer(wiring: Wiring) -> Finding:
-    """Change a sub-layer's output: by residual connections alone, the next layer's input changes.
+    """Check that changing a sub-layer's output changes the next layer's input.
 
-    Attention weights and activations stay as they are.
+    Attention weights and activations are kept, so the change travels by residual connections and
+    values only.
     """
     layers = wiring.subject.config.layers
     lost = []
@@ -181,7 +182,7 @@ def output_reaches_next_layer(wiring: Wiring) -> Finding:
 
 
 def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:
-    """Return the last encoder layer and part that reach a decoder layer's keys; 0 is none."""
+    """Return the last encoder layer, and kind, that reach a decoder layer's keys; 0 for none."""
     cross = wiring.part(CROSS_ATTENTION, layer)
     blocked = wiring.cross_attentions_but(layer)
     reaching = [p for p in wiring.parts if p.kind in ENCODER and wiring.reaches(p, cross, blocked)]
@@ -197,7 +198,7 @@ def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:
     explains=("gradients", "final-norm"),
 )
 def last_encoder_layer(wiring: Wiring) -> Finding:
-    """Change the output of the encoder's last sub-layer: keys and values have to change."""
+    """Check that keys and values of every decoder layer depend on the last encoder sub-layer."""
     layers = wiring.subject.config.layers
     has_ffn = wiring.part(ENCODER_FFN, layers) is not None and is_in_order(wiring)
     expected = (layers, ENCODER_FFN if has_ffn else ENCODER_ATTENTION)
@@ -241,7 +242,7 @@ def last_encoder_layer(wiring: Wiring) -> Finding:
     explains=("source-padding", "adapter-decoder"),
 )
 def self_attention_without_source(wiring: Wiring) -> Finding:
-    """Change each encoder part: the first scores of the decoder may not change."""
+    """Check that no encoder sub-layer changes the scores of the first decoder self-attention."""
     if not is_in_order(wiring):
         return waits_for("sublayer-order")
     first = wiring.part(SELF_ATTENTION, 1)
@@ -263,7 +264,7 @@ def self_attention_without_source(wiring: Wiring) -> Finding:
     explains=("sinusoids",),
 )
 def order_of_target(wiring: Wiring) -> Finding:
-    """Swap two target tokens: the last token's scores for them have to change."""
+    """Check that swapping two target tokens changes their scores, not only the scores' order."""
     first = wiring.part(SELF_ATTENTION, 1)
     swapped = wiring.subject.target[:1].clone()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
@@ -283,7 +284,14 @@ def order_of_target(wiring: Wiring) -> Finding:
 
 
 def has_scores_of_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:
-    """Compare the first layer's scores in the model with those from two functions."""
+    """Return whether two functions of the file have the scores of the model's first layer.
+
+    Args:
+        wiring: the sub-layers of the subject
+        embedding: the function that returns the input of the first layer
+        layer: the function of the first layer
+        kind: of the attention whose scores are compared
+    """
     subject = wiring.subject
     part = wiring.part(kind, 1)
     ids = wiring.source if kind == ENCODER_ATTENTION else wiring.target
@@ -302,7 +310,7 @@ def has_scores_of_model(wiring: Wiring, embedding: str, layer: str, kind: str) -
 
 
 def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Finding:
-    """Return whether the file's two functions have the model's scores."""
+    """Return the finding of comparing two functions' attention scores with the model's."""
     if not (wiring.subject.defines(embedding) or wiring.subject.defines(layer)):
         return not_run("the file defines neither of the two functions to compare")
     if has_scores_of_model(wiring, embedding, layer, kind):
@@ -323,7 +331,7 @@ def shows_the_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> Fi
     needs=("embedding", "encoder_layer"),
 )
 def encoder_functions(wiring: Wiring) -> Finding:
-    """Compare the encoder's first scores with the model's."""
+    """Compare the scores of embedding() and encoder_layer() with the model's."""
     return shows_the_model(wiring, "embedding", "encoder_layer", ENCODER_ATTENTION)
 
 
@@ -335,5 +343,5 @@ def encoder_functions(wiring: Wiring) -> Finding:
     needs=("target_embedding", "decoder_layer"),
 )
 def decoder_functions(wiring: Wiring) -> Finding:
-    """Compare the decoder's first scores with the model's."""
+    """Compare the scores of target_embedding() and decoder_layer() with the model's."""
     return shows_the_model(wiring, "target_embedding", "decoder_layer", SELF_ATTENTION)

@@ -12,7 +12,7 @@ from .subject import Subject
 
 
 class Attention:
-    """``attention`` of random queries and keys, with values [S, S] that show the weights."""
+    """``attention`` of random queries and keys; the values are the identity matrix [S, S]."""
 
     def __init__(self, subject: Subject, size: float = 1.0) -> None:
         numbers = torch.Generator().manual_seed(4)
@@ -21,7 +21,7 @@ class Attention:
         self.k = torch.randn(2, 4, 7, 8, generator=numbers)  # [B, H, S, K]
 
     def weights(self, mask: Tensor | None = None) -> Tensor:
-        """[B, H, T, S]."""
+        """Return the attention weights, shape [B, H, T, S]."""
         values = torch.eye(7).expand(2, 4, 7, 7)
         shape = (2, 4, 5, 7)
         return self.subject.tensor("attention", shape, self.q, self.k, values, mask).detach()
@@ -36,7 +36,7 @@ class Attention:
     explains=("equation-1-mask",),
 )
 def softmax_over_keys(subject: Subject) -> Finding:
-    """With values of one, every output is one."""
+    """Check that the weights of each query sum to one."""
     sums = Attention(subject).weights().sum(-1)
     away = float((sums - 1).abs().max())
     if away < 1e-4:
@@ -56,7 +56,7 @@ def softmax_over_keys(subject: Subject) -> Finding:
     needs=("attention",),
 )
 def scale(subject: Subject) -> Finding:
-    """Fit the slope of log weights over products of queries and keys."""
+    """Fit the factor between products of queries and keys and the logarithms of the weights."""
     attention = Attention(subject)
     products = attention.q @ attention.k.transpose(-2, -1)
     products = products - products.mean(-1, keepdim=True)
@@ -80,7 +80,7 @@ def scale(subject: Subject) -> Finding:
     needs=("attention",),
 )
 def mask_hides(subject: Subject) -> Finding:
-    """Check that a hidden key has weight zero and the weights of the others sum to one."""
+    """Check that hidden keys have weight zero, and that the other weights sum to one."""
     mask = torch.ones(5, 7, dtype=torch.bool).tril(1).expand(2, 1, 5, 7)
     attention = Attention(subject)
     weights = attention.weights(mask)
@@ -105,7 +105,10 @@ def mask_hides(subject: Subject) -> Finding:
     needs=("attention",),
 )
 def large_scores(subject: Subject) -> Finding:
-    """exp(89) is infinite in float32: a softmax subtracts the maximum first."""
+    """Check that scores of about a thousand give finite weights.
+
+    exp(89) is infinite in float32, so a softmax has to subtract the maximum first.
+    """
     attention = Attention(subject, size=1000.0)
     values = torch.eye(7).expand(2, 4, 7, 7)
     output = subject.call("attention", attention.q, attention.k, values, None)

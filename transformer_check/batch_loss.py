@@ -1,7 +1,7 @@
-"""Checks of ``training_loss``: which input, tokens, smoothing and average give its value.
+"""Checks of ``training_loss``: which input, labels, smoothing and average give its value.
 
-Every combination of what a training loop may do is computed from the model's logits; the one with
-the fewest mistakes that gives the value of two batches is named.
+The losses of all known training steps, correct and wrong, are computed from the model's logits. The
+check reports the one with the fewest mistakes that equals training_loss() for two batches.
 
 Shape letters: B batch, S source, T target, V vocabulary.
 """
@@ -34,7 +34,7 @@ EQUAL = 2e-5
 
 
 class Step(NamedTuple):
-    """What the model is given and what it is to predict."""
+    """The inputs of the model in a training step, and the tokens that it has to predict."""
 
     name: str
     """the sentence of the mistake; empty if there is none"""
@@ -73,10 +73,10 @@ class Batch:
         self.value = self.call()
 
     def call(self) -> float:
-        """Return the value of training_loss.
+        """Return the value of training_loss for this batch.
 
         Raises:
-            AdapterError: it is not one number.
+            AdapterError: it is not one finite number.
         """
         subject = self.subject
         with torch.no_grad():
@@ -91,7 +91,7 @@ class Batch:
         return float(value)
 
     def steps(self) -> Iterator[Step]:
-        """Yield what a training loop may give the model, the right step first."""
+        """Yield inputs and labels of training steps: the correct step first, then mistakes."""
         c = self.subject.config
         source, target = self.source, self.target
 
@@ -146,7 +146,7 @@ class Batch:
         yield Step("The source is shifted.", shifted, right, target, concerns=SOURCE)
 
     def logits(self, step: Step) -> Tensor:
-        """Return the logits of a step [B, T, V]."""
+        """Return the logits of a step, shape [B, T, V]."""
         with torch.no_grad():
             logits = self.subject.call("logits", self.subject.model, step.source, step.inputs)
         tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
@@ -154,14 +154,14 @@ class Batch:
 
 
 def drop(target: Tensor, pad: int) -> Tensor:
-    """Leave out the first column of the words to predict."""
+    """Return the tokens to predict, with padding in place of the first column."""
     words = target.clone()
     words[:, 0] = pad
     return words
 
 
 class Losses:
-    """The value of training_loss for two batches, and the combinations that give it."""
+    """The values of training_loss for two batches, and the combination that gives them."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -170,7 +170,7 @@ class Losses:
         self.fit = self.search()
 
     def search(self) -> Fit | None:
-        """Return the combination with the fewest mistakes that gives both values."""
+        """Return the combination with the fewest mistakes that gives both values, or None."""
         first, second = self.batches
         others = zip(first.steps(), second.steps(), strict=True)
         for step, same in others:
@@ -181,7 +181,7 @@ class Losses:
         return None
 
     def search_of_step(self, step: Step, same: Step, softmax: str) -> Fit | None:
-        """Return the combination of smoothing and average that fits a step of both batches."""
+        """Return the smoothing and average with which a step gives both values, or None."""
         first, second = self.batches
         pad = self.subject.config.pad
         types = self.subject.config.vocabulary
@@ -211,7 +211,7 @@ class Losses:
         return None
 
     def factor_of(self, values: list[float]) -> str | None:
-        """Return the sentence of the factor by which values are those of training_loss, or None."""
+        """Return the sentence for the factor from losses to training_loss, or None without one."""
         for says, factor in factors(self.subject.config.vocabulary).items():
             self.tried += 1
             pairs = zip(values, self.batches, strict=True)
@@ -221,7 +221,7 @@ class Losses:
 
 
 def is_near(value: float, expected: float) -> bool:
-    """Return whether two losses are equal; NaN is equal to NaN."""
+    """Return whether two losses are equal up to rounding; NaN is equal to NaN."""
     if math.isnan(value) or math.isnan(expected):
         return math.isnan(value) and math.isnan(expected)
     return abs(value - expected) <= EQUAL * abs(expected)
@@ -229,7 +229,7 @@ def is_near(value: float, expected: float) -> bool:
 
 @lru_cache(maxsize=1)
 def losses_of(subject: Subject) -> Losses:
-    """Return the subject's; one for all checks."""
+    """Return the losses of a subject, computed once for all checks."""
     return Losses(subject)
 
 
@@ -242,7 +242,7 @@ def losses_of(subject: Subject) -> Losses:
     explains=("training-loss",),
 )
 def target_shift(subject: Subject) -> Finding:
-    """Find the decoder's input and the tokens to predict that give the value of training_loss."""
+    """Find the decoder's input and the labels that give the value of training_loss."""
     losses = losses_of(subject)
     if losses.fit is None:
         return waits_for("training-loss")

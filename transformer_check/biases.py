@@ -37,13 +37,13 @@ def matrices(subject: Subject, of_feed_forward: bool) -> Matrices:
 
 
 def has_bias(subject: Subject, own: list[nn.Parameter]) -> bool:
-    """Return whether parameters include a vector that is not a gain of ones."""
+    """Return whether parameters include a vector that is not all ones, as a norm's gain is."""
     vectors = [p for p in own if not subject.is_matrix(p)]
     return any(not bool((p == 1).all()) for p in vectors)
 
 
 def look_for_biases(subject: Subject, of_feed_forward: bool, expected: str) -> Finding:
-    """Return a variant if a matrix has no bias."""
+    """Return a variant if a module with such matrices has no bias."""
     biased, bare = matrices(subject, of_feed_forward)
     if not biased and not bare:
         return not_run("no module with such matrices was found")
@@ -61,7 +61,7 @@ def look_for_biases(subject: Subject, of_feed_forward: bool, expected: str) -> F
     explains=("parameter-count",),
 )
 def attention_biases(subject: Subject) -> Finding:
-    """Look at the modules with matrices that have no d_ff rows or columns."""
+    """Look for a bias in each module whose matrices have no d_ff rows or columns."""
     return look_for_biases(
         subject, False, "biases, as in the authors' code (the paper's equations show none)"
     )
@@ -75,7 +75,7 @@ def attention_biases(subject: Subject) -> Finding:
     explains=("parameter-count",),
 )
 def feed_forward_biases(subject: Subject) -> Finding:
-    """Look at the modules with matrices that have d_ff rows or columns."""
+    """Look for a bias in each module whose matrices have d_ff rows or columns."""
     return look_for_biases(subject, True, "b_1 and b_2 (equation 2)")
 
 
@@ -87,7 +87,7 @@ def feed_forward_biases(subject: Subject) -> Finding:
     explains=("parameter-count",),
 )
 def output_bias(subject: Subject) -> Finding:
-    """Look for a vector with a number for each type of the vocabulary."""
+    """Look for a vector with one number per token of the vocabulary."""
     types = subject.config.vocabulary
     named = subject.model.named_parameters()
     names = [name for name, p in named if p.shape == (types,)]

@@ -13,7 +13,7 @@ SEVERITY = (ERROR, DIFFERENCE, VARIANT)
 
 
 class Result(NamedTuple):
-    """A check and what it found."""
+    """A check and its finding."""
 
     check: Check
     finding: Finding
@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 def name_with_side(result: Result) -> str:
-    """Return the id of a result with its side."""
+    """Return the id of a result's check, with its side in brackets if it has one."""
     return f"{result.check.id} ({result.check.side})" if result.check.side else result.check.id
 
 
@@ -91,7 +91,11 @@ class Card:
         self.problems = find_problems(self.results)
 
     def __getitem__(self, check_id: str) -> Finding:
-        """Return the worst finding of the sides that were run; KeyError for another id."""
+        """Return the worst finding of a check over its sides.
+
+        Raises:
+            KeyError: there is no check with this id.
+        """
         own = [result.finding for result in self.results if result.check.id == check_id]
         if not own:
             raise KeyError(check_id)
@@ -99,14 +103,18 @@ class Card:
         return min(own, key=lambda finding: order.index(finding.status))
 
     def of_side(self, check_id: str, side: str) -> Finding:
-        """Return the finding of one side of a check."""
+        """Return the finding of one side of a check.
+
+        Raises:
+            KeyError: the check has no such side.
+        """
         for check, finding in self.results:
             if (check.id, check.side) == (check_id, side):
                 return finding
         raise KeyError(f"{check_id} ({side})")
 
     def count(self, status: str) -> int:
-        """Count the checks with this status; each side counts."""
+        """Count the results with this status; each side of a check counts."""
         return sum(result.finding.status == status for result in self.results)
 
     def ids(self, *statuses: str) -> list[str]:
@@ -133,18 +141,18 @@ class Card:
         return any(not self.accepts(problem) for problem in self.problems)
 
     def text(self, verbose: bool = False) -> str:
-        """Return the card for people; with ``verbose`` every check is listed."""
+        """Return the card as text; with ``verbose``, every check is listed."""
         from .layout import lines_of  # it describes cards, so it imports this module
 
         return "\n".join(lines_of(self, verbose))
 
     def where(self, result: Result) -> list[str]:
-        """Return the functions of the file and the modules that a result is about."""
+        """Return the functions of the file and the modules that a result concerns."""
         places = [self.places[name] for name in result.check.needs if name in self.places]
         return [*places, *result.finding.modules]
 
     def json(self) -> str:
-        """Return the card for programs."""
+        """Return the card as JSON, for programs."""
         causes = {}
         for problem in self.problems:
             for consequence in problem.consequences:
@@ -175,7 +183,7 @@ class Card:
 
 
 def roots_of(check_id: str, causes: dict[str, str]) -> list[str]:
-    """Return a check and those that explain it, one after the other."""
+    """Return a check's id, then the id of the check that explains it, and so on to the root."""
     chain = [check_id]
     while chain[-1] in causes:
         chain.append(causes[chain[-1]])
@@ -185,8 +193,8 @@ def roots_of(check_id: str, causes: dict[str, str]) -> list[str]:
 def find_problems(results: list[Result]) -> list[Problem]:
     """Group the results that failed by cause, the worst problems first.
 
-    A result is a consequence if a check that failed explains it; then its cause is the one that no
-    other explains.
+    A result is a consequence if a check that failed explains it. Its cause is the end of this chain
+    of explanations: the check that no other explains.
     """
     failed = [result for result in results if result.finding.status in FAILED]
     causes: dict[str, str] = {}  # id → id of a check that explains it

@@ -1,4 +1,4 @@
-"""Cross entropies as they are written rightly and wrongly (5.4).
+"""Correct and wrong cross entropies, as training loops compute them (5.4).
 
 Shape letters: B batch, T target, V vocabulary.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def smoothings(epsilon: float) -> dict[str, tuple[float, str]]:
-    """Return ε and over which classes it is spread, by the sentence of the mistake."""
+    """Return ε, and the classes over which it is spread, by the sentence of the mistake."""
     kinds = {"": (epsilon, "others")}
     kinds["It spreads ε over all V classes."] = (epsilon, "all")
     kinds["It gives padding no probability."] = (epsilon, "no pad")
@@ -30,7 +30,15 @@ USUAL = ("", "It spreads ε over all V classes.", "It gives padding no probabili
 
 
 def cross_entropies(log_p: Tensor, words: Tensor, epsilon: float, over: str, pad: int) -> Tensor:
-    """Return the loss of each position [B, T]."""
+    """Return the loss of each position, shape [B, T].
+
+    Args:
+        log_p: log-probabilities [B, T, V]
+        words: the tokens to predict [B, T]
+        epsilon: the weight of label smoothing
+        over: the classes over which it is spread, as in :func:`smoothings`
+        pad: id of padding
+    """
     types = log_p.size(-1)
     of_word = -log_p.gather(-1, words[..., None])[..., 0]
     everything = -log_p.sum(-1)
@@ -41,7 +49,7 @@ def cross_entropies(log_p: Tensor, words: Tensor, epsilon: float, over: str, pad
 
 
 def classes_of(over: str, types: int) -> int:
-    """Return the number by which ε is divided."""
+    """Return the number of classes by which ε is divided."""
     return {"others": types - 1, "no pad": types - 2, "V - 2": types - 2}.get(over, types)
 
 
@@ -60,7 +68,7 @@ Average = Callable[[Tensor, Tensor], Tensor]
 
 
 def mean_of_steps(each: Tensor, real: Tensor) -> Tensor:
-    """Return the sum over steps of the means over sentences."""
+    """Return the sum over positions of the mean loss over sentences."""
     return ((each * real).sum(0) / real.sum(0).clamp(min=1)).sum()
 
 
@@ -101,7 +109,7 @@ def factors(types: int) -> dict[str, float]:
 
 
 def mix_sentences(logits: Tensor) -> Tensor:
-    """Return log-probabilities whose sentences and steps are mixed by a wrong reshape."""
+    """Return log-probabilities in which a wrong reshape mixes sentences and positions."""
     return logits.transpose(0, 1).reshape(logits.shape).log_softmax(-1)
 
 
@@ -120,4 +128,4 @@ SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "It mixes sentences and steps of the logits: a view without a transpose.": mix_sentences,
 }
-"""what a loss takes from logits [B, T, V] for log-probabilities, by the sentence of the mistake"""
+"""what a loss uses as log-probabilities of logits [B, T, V], by the sentence of the mistake"""

@@ -1,4 +1,4 @@
-"""Forward passes as decoding makes them wrongly: other positions, masks, starts and sources (6.1).
+"""Mistakes of forward passes in decoding: positions, masks, start tokens and sources (6.1).
 
 Shape letters: N hypotheses, S source, T target, V vocabulary, D d_model.
 """
@@ -28,8 +28,8 @@ class OtherPositions(TorchDispatchMode):
 
     Args:
         table: the positions of the model [L, D]
-        first: which of the sums with positions to change; those before are the source's
-        rows: the positions to add in place of 0, 1, 2 ...
+        first: number of sums with positions to leave unchanged, which are the source's
+        rows: function of the length that returns the positions to add in place of 0, 1, 2 ...
     """
 
     def __init__(self, table: Tensor, first: int, rows: Callable[[int], Tensor]) -> None:
@@ -78,7 +78,7 @@ class Unmasked(Scales):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def without_mask(self, scores: Tensor) -> Tensor | None:
-        """Return scores as they were before the mask, by their product."""
+        """Return the scores before the mask, a multiple of a recorded product, or None."""
         for product in reversed(self.products):
             if product.numbers.numel() != scores.numel():
                 continue
@@ -99,8 +99,8 @@ class Decoder:
         subject: the implementation
         model: a model of it
         source: [B, S]
-        start: with which hypotheses begin; None for the first token of the source
-        only_last: whether the model gets the last token alone
+        start: first token of every hypothesis; None for the first token of the source
+        only_last: whether the model gets only the last token
         change: a context in which the model runs, for hypotheses of T tokens
     """
 
@@ -122,7 +122,7 @@ class Decoder:
         self.known: dict[tuple[int, Row], Tensor] = {}
 
     def tables(self, sentence: int) -> Tables:
-        """Return the function that gives logits of next tokens of a sentence."""
+        """Return a function from hypotheses to the logits of a sentence's next tokens."""
 
         def of_rows(rows: list[Row]) -> Tensor:
             new = [row for row in rows if (sentence, row) not in self.known]
@@ -135,7 +135,7 @@ class Decoder:
 
     @torch.no_grad()
     def compute(self, sentence: int, rows: list[Row]) -> Tensor:
-        """Return logits [N, V] of hypotheses of one length."""
+        """Return the logits [N, V] of the tokens after N hypotheses of one length."""
         start = int(self.source[sentence, 0]) if self.start is None else self.start
         target = torch.tensor([[start, *row] for row in rows])
         if self.only_last:
@@ -150,7 +150,7 @@ class Decoder:
 def wrong_decoders(
     subject: Subject, model: nn.Module, source: Tensor
 ) -> Iterator[tuple[str, Decoder]]:
-    """Yield ways to decode, each with the end of a sentence that names its mistake."""
+    """Yield wrong ways to decode, each with the predicate of a sentence about its mistake."""
     c = subject.config
 
     def decoder(**options: Any) -> Decoder:
@@ -216,7 +216,10 @@ def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
 def changes_of_positions(
     subject: Subject, source: Tensor
 ) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Yield wrong positions of the target, if the model adds a table of positions."""
+    """Yield wrong positions of the target, each with the predicate of a sentence about it.
+
+    Yields nothing unless the model adds a table of positions.
+    """
     if not subject.has("target_embedding"):
         return
     try:
@@ -244,6 +247,6 @@ def changes_of_positions(
 def other_positions(
     table: Tensor, first: int, rows: Callable[[int], Tensor], length: int
 ) -> OtherPositions:
-    """Return a context with other positions, for hypotheses of any length."""
+    """Return a context in which the model adds other positions, for hypotheses of any length."""
     del length
     return OtherPositions(table, first, rows)

@@ -1,4 +1,4 @@
-"""Functions of the file that it does not define, made from ``build`` and ``logits``.
+"""Functions that the file does not define, derived from ``build`` and ``logits``.
 
 The first layer of a stack is the smallest module that contains its first attention and its first
 feed-forward network; it is called as the model calls it, with another input. The input of the first
@@ -41,7 +41,7 @@ PAIRS = (
 
 
 def derive_functions(subject: Subject) -> None:
-    """Give a subject the embeddings and first layers that its file does not define.
+    """Add the embeddings and first layers to a subject that its file does not define.
 
     A layer is kept if, with the embedding of its side, it has the attention scores of the model; an
     embedding, if it is a multiple of a matrix's rows plus positions.
@@ -65,7 +65,7 @@ def derive_functions(subject: Subject) -> None:
 
 
 def fits_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:
-    """Return whether two functions have the model's scores; not if one of them fails."""
+    """Return whether two functions have the model's scores; False if one of them fails."""
     try:
         return has_scores_of_model(wiring, embedding, layer, kind)
     except (AdapterError, RuntimeError):
@@ -75,7 +75,8 @@ def fits_model(wiring: Wiring, embedding: str, layer: str, kind: str) -> bool:
 def is_embedding(wiring: Wiring, function: str) -> bool:
     """Return whether a function returns a multiple of a matrix's rows plus positions.
 
-    Not if it has no positions though the order of the tokens matters: then they were lost here.
+    False if it returns no positions although the order of the tokens changes the logits: then the
+    derivation has lost them.
     """
     subject = wiring.subject
     try:
@@ -93,7 +94,7 @@ def is_embedding(wiring: Wiring, function: str) -> bool:
 def embedding_of(
     subject: Subject, function: str, name: str
 ) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return a function of the model and ids [B, L]: the first layer's input [B, L, D].
+    """Return a function from the model and ids [B, L] to the first layer's input [B, L, D].
 
     Args:
         subject: the implementation
@@ -130,12 +131,12 @@ def input_of_length(call: dict[str, Any], shape: tuple[int, int, int]) -> Tensor
 
 
 def dummy(subject: Subject, batch: int, length: int) -> Tensor:
-    """Return ids [batch, length] for the side of the model that is not looked at."""
+    """Return random ids [batch, length] for the other side of the model."""
     return subject.words(batch, min(length, subject.config.max_length), seed=16)
 
 
 def name_of_layer(wiring: Wiring, function: str) -> str:
-    """Return the name of the smallest module with the first layer's parts, and no other layer's."""
+    """Return the name of the smallest module that contains the first layer and no other layer."""
     chains = []
     for kind in FIRST_PARTS[function]:
         part = wiring.part(kind, 1)
@@ -150,14 +151,14 @@ def name_of_layer(wiring: Wiring, function: str) -> str:
 
 
 def ancestors(wiring: Wiring, number: int) -> list[str]:
-    """Return the names of the modules that contain the module of an event, and its own."""
+    """Return the names of the modules around an event, from the outermost to the innermost."""
     names = wiring.subject.names_of([wiring.events[number].module])
     parts = names[0].split(".") if names else []
     return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
 def layer_of_module(subject: Subject, function: str, name: str) -> Callable[..., Tensor]:
-    """Return a function of the model, x [B, L, D] and a decoder's memory [B, S, D]."""
+    """Return a function of the model, x [B, L, D] and, for a decoder, the memory [B, S, D]."""
 
     def layer(model: nn.Module, x: Tensor, memory: Tensor | None = None) -> Tensor:
         module = model.get_submodule(name)
@@ -203,7 +204,10 @@ class Replacing:
         self.used: set[int] = set()
 
     def __call__(self, value: Any) -> Any:
-        """Return the input with the length of an argument; look into tuples, lists and dicts."""
+        """Return an argument with every recorded tensor replaced by the input of its length.
+
+        Tuples, lists and dicts are searched, too.
+        """
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(self, value))
         if isinstance(value, (tuple, list)):

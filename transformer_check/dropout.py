@@ -18,7 +18,7 @@ from .trace import trace_model
 def run_in_training(subject: Subject, function: str, *arguments: Any) -> tuple[Any, Any, Any]:
     """Return the output in training with dropout 0.5, in evaluation, and a trace of the first.
 
-    ``arguments`` follow the model.
+    The function is called with a model and then ``arguments``.
     """
     model = subject.build(dropout=0.5)
     with torch.random.fork_rng(devices=[]):
@@ -135,9 +135,9 @@ CountsCheck = Callable[[Config, Counter[str]], Finding]
 
 
 def check_of_counts(check_id: str, **texts: Any) -> Callable[[CountsCheck], CountsCheck]:
-    """Put the function below into the checks; it gets how many dropouts a model has in each place.
+    """Register the decorated function as a check of the dropouts that a model has in each place.
 
-    It is not called where no random numbers were seen.
+    The check is not run if no random numbers were drawn.
     """
 
     def add(look: CountsCheck) -> CountsCheck:
@@ -154,7 +154,7 @@ def check_of_counts(check_id: str, **texts: Any) -> Callable[[CountsCheck], Coun
 
 
 def list_counts(counts: Counter[str], places: Iterable[str]) -> str:
-    """Return how many dropouts there are in some places, for a sentence."""
+    """Return the number of dropouts in some places, as text."""
     return ", ".join(f"{place} {counts[place]}" for place in places if place in counts)
 
 
@@ -164,7 +164,7 @@ def list_counts(counts: Counter[str], places: Iterable[str]) -> str:
     fails="Dropout is not applied exactly once to the embeddings and to every sub-layer's output.",
 )
 def dropout_places(config: Config, counts: Counter[str]) -> Finding:
-    """Compare the shapes of the random numbers with the paper's."""
+    """Compare the dropouts on embeddings and sub-layer outputs with the paper's."""
     expected = expected_dropouts(config)
     if {place: counts[place] for place in expected} == expected and not counts["other"]:
         return passed()

@@ -28,7 +28,7 @@ SIDES = {"source": "embedding", "target": "target_embedding"}
 def check_of_embeddings(
     check_id: str, section: str, **texts: Any
 ) -> Callable[[EmbeddingCheck], EmbeddingCheck]:
-    """Put the function below into the checks of the source's embeddings and of the target's."""
+    """Register the decorated function as a check of the source and of the target embeddings."""
 
     def add(look: EmbeddingCheck) -> EmbeddingCheck:
         for side, function in SIDES.items():
@@ -41,14 +41,14 @@ def check_of_embeddings(
 
 
 def embed(subject: Subject, function: str, ids: Tensor) -> Tensor:
-    """[B, L] → [B, L, D]."""
+    """Return the embeddings of ids [B, L], shape [B, L, D]."""
     return subject.tensor(function, (*ids.shape, subject.config.d_model), subject.model, ids)
 
 
 def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, float]:
-    """By what the embedding's rows are multiplied, the matrix [V, D], and how badly that fits.
+    """Return the factor of the embeddings, the matrix [V, D], and the misfit as a ratio.
 
-    Positions drop out of the difference of two words at one position.
+    They are fitted to the difference of two tokens at one position, where positions cancel.
     """
     ids = torch.stack([subject.source[0], subject.source[1]])
     embeddings = embed(subject, function, ids).detach()
@@ -76,7 +76,7 @@ def factor_and_rows(subject: Subject, function: str) -> tuple[float, Tensor, flo
     fails="Embeddings are not multiplied by √d_model.",
 )
 def embedding_factor(subject: Subject, function: str) -> Finding:
-    """Measure the factor, wherever between the matrix and the first layer it is applied."""
+    """Measure the factor between the matrix and the first layer, wherever it is applied."""
     factor, _, misfit = factor_and_rows(subject, function)
     expected = subject.config.d_model**0.5
     if misfit >= 1e-2:
@@ -107,7 +107,7 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
 
 
 def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
-    """Return the sentence and the fix for an input that is no sum of rows and positions."""
+    """Return the sentence and the fix for an input that is not a sum of rows and positions."""
     x = embed(subject, function, subject.source).detach()  # [B, L, D]
     fix = "The first layer's input is dropout(embedding * sqrt(d_model) + positions)."
     variances = x.var(-1, unbiased=False)
@@ -142,7 +142,7 @@ def is_linear(subject: Subject, function: str, matrix: Tensor) -> bool:
 
 
 def positions(subject: Subject, function: str) -> Tensor:
-    """Return what is left of the embedding without the tokens' rows [L, D]."""
+    """Return the embeddings minus the factor times the tokens' rows: the positions [L, D]."""
     factor, matrix, _ = factor_and_rows(subject, function)
     ids = subject.words(1, min(64, subject.config.max_length - 1), seed=3)
     return (embed(subject, function, ids).detach() - factor * matrix[ids])[0]
@@ -150,7 +150,7 @@ def positions(subject: Subject, function: str) -> Tensor:
 
 @lru_cache(maxsize=4)
 def formula_of_positions(subject: Subject, function: str) -> Formula | None:
-    """Return the formula of the positions of one side; one for all checks."""
+    """Return the formula of one side's positions, computed once for all checks, or None."""
     return formula_of(positions(subject, function))
 
 
@@ -161,7 +161,7 @@ def formula_of_positions(subject: Subject, function: str) -> Formula | None:
     fails="The positional encodings do not have the paper's values.",
 )
 def sinusoid_values(subject: Subject, function: str) -> Finding:
-    """Compare what is left of the embedding without the tokens' rows."""
+    """Compare the positions, the embeddings minus the tokens' rows, with sinusoids."""
     if factor_and_rows(subject, function)[2] > 1e-2:
         return not_run(NO_MULTIPLE)
     if subject.config.learned_positions:
@@ -203,10 +203,10 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
 
 
 def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Finding:
-    """Return a difference if the model adds the positions [L, D] once more than at its start."""
+    """Return a difference if the model adds the positions [L, D] more than once."""
     source, target = subject.source[:1], subject.target[:1]
     ids = source if function == "embedding" else target
-    with PositionSums(table) as trace:  # with gradients: torch's encoder is another without
+    with PositionSums(table) as trace:  # with gradients: without, torch's encoder is fused
         subject.call("logits", subject.model, source, target)
     count = trace.count(ids.size(1))
     if count <= 1:
@@ -220,7 +220,7 @@ def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Findi
 
 
 def has_trained_positions(subject: Subject, function: str) -> bool:
-    """Return whether a parameter changes the difference of one token at two positions."""
+    """Return whether the difference of one token at two positions depends on a parameter."""
     ids = subject.source[:1, :1].expand(1, 4)
     embeddings = embed(subject, function, ids)
     parameters = [p for p in subject.model.parameters() if p.requires_grad]
@@ -233,7 +233,7 @@ def has_trained_positions(subject: Subject, function: str) -> bool:
 
 
 def learned_tables(subject: Subject) -> list[str]:
-    """Return what of the positions is learned: names of tables, or functions of the file."""
+    """Return the names of learned tables of positions, or of functions that have some."""
     tables = [name for name, _ in position_tables(subject)]
     if tables:
         return tables
@@ -255,7 +255,7 @@ def learned_tables(subject: Subject) -> list[str]:
     explains=("sinusoids", "parameter-count"),
 )
 def fixed_positions(subject: Subject) -> Finding:
-    """Look for tables of positions that get a gradient, which only row (E) of Table 3 has."""
+    """Look for trained tables of positions, which only row (E) of Table 3 has."""
     trained = learned_tables(subject)
     expected = subject.config.learned_positions
     if trained and expected:
@@ -279,7 +279,7 @@ def fixed_positions(subject: Subject) -> Finding:
     explains=("dropout-places",),
 )
 def dropout_on_sum(subject: Subject, function: str) -> Finding:
-    """With dropout 0.5, each activation is zero in training, or twice that in evaluation."""
+    """Check that dropout 0.5 makes each activation zero, or twice its value in evaluation."""
     if factor_and_rows(subject, function)[2] > 1e-2:
         return not_run(NO_MULTIPLE)
     in_train, in_eval, _ = run_in_training(subject, function, subject.source)

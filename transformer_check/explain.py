@@ -21,7 +21,7 @@ class Explanation(NamedTuple):
 
 
 def explanations() -> dict[str, Explanation]:
-    """Return the explanations of all checks, by id."""
+    """Return the explanation of every check, by id."""
     text = Path(__file__).with_name("explanations.md").read_text(encoding="utf-8")
     found = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -32,7 +32,11 @@ def explanations() -> dict[str, Explanation]:
 
 
 def object_at(place: str) -> Any:
-    """Return the object with a dotted name, such as ``package.module.Class.method``."""
+    """Return the object with a dotted name, such as ``package.module.Class.method``.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+    """
     parts = place.split(".")
     for number in range(len(parts), 0, -1):
         try:
@@ -46,7 +50,11 @@ def object_at(place: str) -> Any:
 
 
 def checks_with(check_id: str) -> list[Check]:
-    """Return the check with an id, once for each side; AdapterError if there is none."""
+    """Return the check with an id, once for each side.
+
+    Raises:
+        AdapterError: there is no check with this id.
+    """
     checks = [each for each in (*CHECKS, ADAPTER) if each.id == check_id]
     if not checks:
         raise AdapterError(
@@ -60,7 +68,7 @@ def explain(check_id: str) -> str:
     """Return the explanation of a check as text.
 
     Raises:
-        AdapterError: there is no such check.
+        AdapterError: there is no check with this id.
     """
     checks = checks_with(check_id)
     statement, code, place = explanations()[check_id]
@@ -85,5 +93,5 @@ def explain(check_id: str) -> str:
 
 
 def root() -> Path:
-    """Return the folder with this project's packages."""
+    """Return the folder that contains this project's packages."""
     return Path(__file__).resolve().parents[1]

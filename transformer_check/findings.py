@@ -1,4 +1,4 @@
-"""What a check finds: passed, a variant, a difference, an error, or not run."""
+"""The finding of a check: passed, a variant, a difference, an error, or not run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +41,12 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """Whether the model is not the paper's here."""
+        """Whether the model differs from the paper here."""
         return self.status in FAILED
 
 
 def passed(says: str = "") -> Finding:
-    """Return a finding that agrees with the paper."""
+    """Return the finding of a check that passed."""
     return Finding(PASSED, says=says)
 
 
@@ -56,20 +56,20 @@ def error(found: str, expected: str, **more: Any) -> Finding:
 
 
 def differs(found: str, expected: str, **more: Any) -> Finding:
-    """Return a finding that differs from the paper."""
+    """Return a difference from the paper; ``more`` are other fields of :class:`Finding`."""
     return Finding(DIFFERENCE, found, expected, **more)
 
 
 def variant(found: str, expected: str, **more: Any) -> Finding:
-    """Return a finding that differs from the paper as many models do on purpose."""
+    """Return a difference that many models have on purpose; ``more`` as in :func:`differs`."""
     return Finding(VARIANT, found, expected, **more)
 
 
 def not_run(reason: str) -> Finding:
-    """Return a finding of a check that has nothing to look at, and why."""
+    """Return the finding of a check that was not run, with the reason."""
     return Finding(NOT_RUN, reason=reason)
 
 
 def waits_for(check_id: str) -> Finding:
-    """Return a finding of a check whose result means nothing until another check passes."""
+    """Return the finding of a check whose result means nothing until another check passes."""
     return not_run(f"{check_id} has to pass first")

@@ -23,7 +23,7 @@ from .subject import SAME, difference
     explains=("residual-sums",),
 )
 def norm_after_sum(layer: Layer) -> Finding:
-    """Compare the layer with every structure of sums and norms, its attention set to zero."""
+    """Compare the layer, its attention set to zero, with every structure of sums and norms."""
     structure = structure_of(layer)
     if structure is not None and structure.is_paper:
         return passed()
@@ -51,16 +51,17 @@ def norm_after_sum(layer: Layer) -> Finding:
 # ---- sums, seen by biases ------------------------------------------------------------------------
 
 RAW = 3.0
-"""the standard deviation of the layer's input, by which it is told from a norm of it"""
+"""standard deviation of the layer's input; that of a norm of it is 1"""
 Place = float | str
 AFTER, NONE, ELSE = "after the last norm", "nowhere", "otherwise"
 
 
 def places_of_biases(layer: Layer) -> Counter[Place]:
-    """Return how many biases are added beside how many times the norm of the layer's input.
+    """Count the biases by the multiple of the normalised input to which each is added.
 
-    The layer gives norm(s · norm(x) + bias): s is 3 before its first norm, since x has that
-    deviation, and 1 between norms. A residual connection that adds x twice doubles s.
+    With one bias, and sub-layers that return zero, the layer computes norm(s · norm(x) + bias).
+    Before its first norm s is 3, the standard deviation of x; between norms it is 1. A residual
+    connection that adds x twice doubles s.
     """
     normed = norm(layer.x, 0.0)
     x = RAW * normed
@@ -84,9 +85,7 @@ USUAL_BIASES = ((1, 1, 1), (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 1, 0), (0, 0, 1)
 
 
 def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
-    """Return where biases are, of models with and without those of attention, norms and
-    networks.
-    """
+    """Return the paper's number of biases in each place, for each usual choice of biases."""
     usual: list[dict[Place, int]] = []
     for attention, norms, networks in USUAL_BIASES:
         if is_pre_norm(layer):
@@ -105,7 +104,7 @@ def places_in_paper(layer: Layer) -> list[dict[Place, int]]:
     fails="A residual sum of the first layer is not x + Sublayer(x).",
 )
 def sums(layer: Layer) -> Finding:
-    """Find beside how many times x each bias is added."""
+    """Find the multiple of x to which each bias is added: 1 in a residual sum."""
     if not (is_post_norm(layer) or is_pre_norm(layer)):
         return waits_for("post-norm")
     structure = structure_of(layer)
@@ -131,7 +130,7 @@ def sums(layer: Layer) -> Finding:
         says = "A LayerNorm after a residual sum is missing."
     elif extra[RAW]:
         says = "A residual sum adds the layer's input instead of its own sub-layer's."
-    # such a norm may also be the last of its stack, and its parameters have no use
+    # if that norm is also the last of its stack, its parameters are unused
     explains = ("gradients", "final-norm", "output-scale") if extra[AFTER] else ()
     lost = f"; {hidden} biases have no effect" if hidden else ""
     return differs(
@@ -143,7 +142,7 @@ def sums(layer: Layer) -> Finding:
 
 
 def describe_places(places: Counter[Place]) -> str:
-    """Write how many biases are added to what."""
+    """Describe how many biases are added to which input."""
     names: dict[Place, str] = {1.0: "a norm of x", RAW: "x", 0.0: "nothing"}
     names |= {2 * RAW: "twice x", 2.0: "twice a norm of x", 0.5: "half a norm of x"}
     names |= {0.5 * RAW: "half of x", AFTER: "the output", ELSE: "another input"}
@@ -162,7 +161,7 @@ def describe_places(places: Counter[Place]) -> str:
     explains=("norm-epsilon",),
 )
 def norm_variance(layer: Layer) -> Finding:
-    """Compare the variance of the norm's rows with 1."""
+    """Compare the variance of the norm's output with 1."""
     if sums(layer).failed:
         return waits_for("residual-sums")
     sample = 1 - 1 / layer.subject.config.d_model
@@ -181,7 +180,7 @@ def norm_variance(layer: Layer) -> Finding:
 
 
 def variance_of_rows(layer: Layer) -> float:
-    """Return the variance of a normalised row."""
+    """Return the variance of a normalised token over d_model."""
     if is_post_norm(layer):
         return float(layer.bare(layer.x).var(-1, unbiased=False).mean())
     sample = 1 - 1 / layer.subject.config.d_model
@@ -195,7 +194,7 @@ def variance_of_rows(layer: Layer) -> float:
     fails="The ε of LayerNorm is not 1e-6.",
 )
 def norm_epsilon(layer: Layer) -> Finding:
-    """Measure ε, which shows where the variance of a row is small."""
+    """Measure ε on inputs of small variance, whose output depends on it."""
     if sums(layer).failed:
         return waits_for("residual-sums")
     if norm_variance(layer).failed:
@@ -213,7 +212,11 @@ def norm_epsilon(layer: Layer) -> Finding:
 
 
 def epsilon_of(layer: Layer) -> float:
-    """ε of a layer that is a norm of a norm (of a norm): v → r = v / (v + ε) → r / (r + ε)."""
+    """Return the ε of a post-norm layer, found by bisection.
+
+    If its sub-layers return zero, the layer is a norm of a norm (of a norm): a variance v becomes
+    r = v / (v + ε), then r / (r + ε).
+    """
     variance, seen = 1e-4, 1.0
     while seen > 0.9 and variance > 1e-32:
         variance /= 100
@@ -240,7 +243,7 @@ def epsilon_of(layer: Layer) -> float:
     explains=("dropout-places",),
 )
 def dropout_before_sum(layer: Layer) -> Finding:
-    """Count the draws of random numbers; they change nothing where sub-layers return zero."""
+    """Count the layer's dropouts, which have no effect where sub-layers return zero."""
     subject = layer.subject
     draws = layer.run_in_training().draws
     outputs = sum(shape[-1:] == (subject.config.d_model,) for shape in draws)

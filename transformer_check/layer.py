@@ -1,9 +1,9 @@
-"""A layer of the file as a function, and the formulas that it may be.
+"""A layer of the file as a function, and candidate formulas for it.
 
-The layer's parameters are told apart by their shape. What has d_ff rows or columns is the
-feed-forward network's; gains of norms are the parameters that are all one, as they are in a new
-model; the rest is attention's. With all but gains set to zero a sub-layer gives zero, and what is
-left is a formula.
+Parameters are recognised by their shape. Those with d_ff rows or columns belong to the feed-forward
+network, vectors of ones are gains of norms (as in a new model), and the rest belongs to attention.
+With all parameters but the gains set to zero, the sub-layers return zero, and the layer is a
+formula of its input.
 
 Shape letters: B batch, L length, S source, D d_model.
 """
@@ -60,18 +60,18 @@ class Layer:
         self.attention = [p for p in own if id(p) not in named]
 
     def arguments(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return what the function gets after the model."""
+        """Return the arguments of the function after the model: x, and a decoder's memory."""
         return (x, self.memory) if self.is_decoder else (x,)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Return the output [B, L, D] of the layer for x [B, L, D]."""
         arguments = self.arguments(x)
         shape = tuple(x.shape)
         return self.subject.tensor(self.function, shape, self.subject.model, *arguments)
 
     @contextmanager
     def reading(self, memory: Tensor) -> Iterator[None]:
-        """Another memory, for as long as the context lasts."""
+        """Replace the memory within the context."""
         before = self.memory
         self.memory = memory
         try:
@@ -80,41 +80,41 @@ class Layer:
             self.memory = before
 
     def bare(self, x: Tensor) -> Tensor:
-        """With sub-layers that give zero."""
+        """Return the output with sub-layers that return zero."""
         with set_to_zero([*self.attention, *self.ffn]), torch.no_grad():
             return self(x)
 
     def with_bias(self, x: Tensor, bias: nn.Parameter, values: Tensor) -> Tensor:
-        """With sub-layers that give zero, but for one bias."""
+        """Return the output with sub-layers that return zero, except for the values of one bias."""
         with set_to_zero([*self.attention, *self.ffn]), torch.no_grad():
             bias.copy_(values)
             return self(x)
 
     def with_ffn(self, x: Tensor) -> Tensor:
-        """With attention that gives zero, and without the last bias."""
+        """Return the output with attention that returns zero, and without b_2 of equation 2."""
         with set_to_zero(self.attention), torch.no_grad():
             return self(x)
 
     def biases(self) -> list[nn.Parameter]:
-        """Return those of d_model numbers."""
+        """Return the biases with d_model elements."""
         width = self.subject.config.d_model
         return [p for p in (*self.attention, *self.ffn) if p.shape == (width,)]
 
     def trace(self, x: Tensor) -> Trace:
-        """Of a run without biases."""
+        """Trace a run of the layer without biases."""
         biases = [p for p in (*self.attention, *self.ffn) if not self.subject.is_matrix(p)]
         with set_to_zero(biases), trace_model(layouts=self.subject.layouts) as trace:
             self(x)
         return trace
 
     def run_in_training(self) -> Trace:
-        """Of a run with dropout 0.5."""
+        """Trace a run of the layer in training mode with dropout 0.5."""
         return run_in_training(self.subject, self.function, *self.arguments(self.x))[2]
 
 
 @lru_cache(maxsize=2)
 def layer_of(subject: Subject, function: str) -> Layer:
-    """Return the layer of the subject's model; one for all checks."""
+    """Return the layer of a subject, made once for all checks."""
     return Layer(subject, function)
 
 
@@ -125,7 +125,7 @@ SIDES = {"encoder": ENCODER_LAYER, "decoder": DECODER_LAYER}
 def check_of_layers(
     check_id: str, section: str, **texts: Any
 ) -> Callable[[LayerCheck], LayerCheck]:
-    """Put the function below into the checks of the encoder's layer and of the decoder's."""
+    """Register the decorated function as a check of the first encoder and decoder layer."""
 
     def add(look: LayerCheck) -> LayerCheck:
         for side, function in SIDES.items():
@@ -138,40 +138,41 @@ def check_of_layers(
 
 
 def norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """LayerNorm with gain one and bias zero."""
+    """Apply LayerNorm with gain one and bias zero."""
     return F.layer_norm(x, x.shape[-1:], eps=eps)
 
 
 def is_post_norm(layer: Layer) -> bool:
-    """Return whether a layer whose sub-layers give zero is a norm of its input."""
+    """Return whether a layer whose sub-layers return zero is a norm of its input."""
     return difference(norm(layer.x), norm(layer.bare(layer.x))) < 1e-2 and not is_pre_norm(layer)
 
 
 def is_pre_norm(layer: Layer) -> bool:
-    """Return whether a layer whose sub-layers give zero changes nothing."""
+    """Return whether a layer whose sub-layers return zero returns its input."""
     return difference(layer.x, layer.bare(layer.x)) < SAME
 
 
 EXACT = 1e-5
-"""A misfit of rounding alone: no other formula gives these numbers."""
+"""Largest misfit that rounding explains: no other formula fits as well."""
 RIGHT = ""
-"""The place of a feed-forward network that reads the last sum, and is added to it."""
+"""The paper's place: the feed-forward network reads the last sum, and is added to it."""
 
 
 class Fit(NamedTuple):
-    """How equation 2, or it with another activation, place or norm, fits what the layer gives."""
+    """The misfit of equation 2, with one activation, place and norm, to the layer's output."""
 
     misfit: float
     """in standard deviations"""
     activation: str
     place: str
     rows: float
-    """the variance of a word's numbers after the norm: 1, or that of a sample's deviation"""
+    """variance of a token after the norm: 1, or less if the norm uses the sample variance"""
 
 
 def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return what the network is added to and what it reads, of x and its norm: the right place
-    first.
+    """Return the residual and the network's input, by place; the paper's place comes first.
+
+    ``x`` is the layer's input, and ``h`` is its norm.
     """
     if not is_post:
         return {RIGHT: (x, h), "reads an input that is not normalised": (x, x)}
@@ -187,10 +188,10 @@ def places(x: Tensor, h: Tensor, is_post: bool) -> dict[str, tuple[Tensor, Tenso
 
 
 def ffn_matrices(layer: Layer) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return W_1 [d_ff, D], b_1 and W_2 [D, d_ff] of the layer, as they may be meant.
+    """Return the candidates for W_1 [d_ff, D], b_1 [d_ff] and W_2 [D, d_ff] of the layer.
 
-    Matrices of nn.Linear are [out, in], others [in, out]. The list is empty where the layer has
-    other matrices.
+    nn.Linear stores [out, in] and other code [in, out], so there are two. The list is empty if the
+    layer has other matrices.
     """
     c = layer.subject.config
     matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
@@ -203,7 +204,7 @@ def ffn_matrices(layer: Layer) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 
 def fits(layer: Layer) -> Iterable[Fit]:
-    """Equation 2 written out with the layer's own matrices, in all its variants."""
+    """Yield the fit of each variant of equation 2, computed with the layer's own matrices."""
     c = layer.subject.config
     is_post = is_post_norm(layer)
     if not is_post and not is_pre_norm(layer):
@@ -222,8 +223,9 @@ def fits(layer: Layer) -> Iterable[Fit]:
 
 @lru_cache(maxsize=2)
 def best_fit(layer: Layer) -> Fit:
-    """Return the best of all; with no such matrices, or no norm before or after a sum, none
-    fits.
+    """Return the fit with the smallest misfit.
+
+    The misfit is infinite if the layer has no such matrices, or is neither post-norm nor pre-norm.
     """
     best = Fit(math.inf, "", RIGHT, 1.0)
     for fit in fits(layer):

@@ -20,7 +20,7 @@ CLOSE = 5e-3
 
 
 class Norm(NamedTuple):
-    """A module that may be a norm, and the shape of what it gets in a batch."""
+    """A module that may be a norm, and the shape of its input for a batch."""
 
     name: str
     module: nn.Module
@@ -63,7 +63,7 @@ class CalledNorms:
                 handle.remove()
 
     def hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
-        """Return a hook that keeps a module whose result has its input's shape."""
+        """Return a forward hook that records a module whose output has its input's shape."""
 
         def keep(module: nn.Module, inputs: Any, result: Any) -> None:
             x = inputs[0] if inputs else None
@@ -81,18 +81,21 @@ class CalledNorms:
 
 @lru_cache(maxsize=1)
 def called_norms_of(subject: Subject) -> CalledNorms:
-    """Return the subject's; one for all checks."""
+    """Return the norms that a subject's model calls, recorded once for all checks."""
     return CalledNorms(subject)
 
 
 def standardise(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return numbers of mean 0 and variance 1 over some dimensions."""
+    """Return x with mean 0 and variance 1 over some dimensions."""
     centred = x - x.mean(dims, keepdim=True)
     return centred / centred.pow(2).mean(dims, keepdim=True).sqrt()
 
 
 def formulas(x: Tensor, norm: Norm) -> dict[str, Tensor]:
-    """Return what norms give for x, by the sentence of the mistake; the right one has none."""
+    """Return the output of each formula for x, by the sentence of the mistake.
+
+    The sentence of LayerNorm is empty.
+    """
     centred = x - x.mean(-1, keepdim=True)
     variance = x.var(-1, unbiased=False, keepdim=True)
     root = x.pow(2).mean(-1, keepdim=True).sqrt()
@@ -132,7 +135,7 @@ def plain_copy(module: nn.Module) -> nn.Module:
 
 
 def mistake_of(norm: Norm) -> str:
-    """Return how a norm differs from LayerNorm; empty if it does not."""
+    """Return the sentence for how a norm differs from LayerNorm; empty if it does not."""
     rng = torch.Generator().manual_seed(18)
     scale = 50 + 50 * torch.rand((*norm.shape[:2], 1), generator=rng)
     x = scale * (1 + torch.randn(norm.shape, generator=rng))
@@ -158,7 +161,7 @@ def epsilon_of_norm(norm: Norm) -> float:
 
 
 def parts_in_use(norm: Norm) -> tuple[bool, bool]:
-    """Return whether a norm has a gain and a bias that change its result."""
+    """Return whether a norm has a gain, and a bias, that change its output."""
     rng = torch.Generator().manual_seed(19)
     x = torch.randn(norm.shape, generator=rng)
     has_gain = False
@@ -203,7 +206,7 @@ MIXES = (
     fails="A norm is not LayerNorm.",
 )
 def layer_norms(subject: Subject) -> Finding:
-    """Give each norm tokens of several means and variances, and compare with formulas."""
+    """Compare each norm with formulas, for tokens of several means and variances."""
     found = list(called_norms_of(subject).found.values())
     if not found:
         return not_run("no module with a norm's parameters or name was called")

@@ -67,12 +67,12 @@ def headline(card: Card, errors: list[Problem], differences: list[Problem]) -> l
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Return a number with its noun in the plural, where it is one."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def lines_of_problem(card: Card, problem: Problem, label: str, verbose: bool) -> list[str]:
-    """Return a problem's sentence, id and section, then found, expected, where and fix."""
+    """Return a problem's sentence, id and section, then what was found, expected, where, fix."""
     word = "ERROR: " if problem.status == ERROR else ""
     title = f"{word}{problem.sentence}  [{problem.check.id}, {problem.check.section}]"
     lines = wrap(title, f"{label:<4}", " " * 4)
@@ -98,7 +98,7 @@ def lines_of_problem(card: Card, problem: Problem, label: str, verbose: bool) ->
 
 
 def detail(label: str, text: str) -> list[str]:
-    """Return one labelled line of a problem, or none where there is no text."""
+    """Return one labelled detail of a problem, wrapped; no line without a text."""
     return wrap(text, f"    {label:<10}", " " * 14) if text else []
 
 
@@ -114,7 +114,7 @@ def names_of(results: list[Result]) -> list[str]:
 
 
 def paragraphs(card: Card) -> list[str]:
-    """Return the common variants, what is accepted, not run, passed, and never covered."""
+    """Return the paragraphs on variants, and on what was accepted, not run, passed, not covered."""
     lines = []
     variants = [shorten(problem) for problem in card.problems_of(VARIANT)]
     accepted = [shorten(problem) for problem in card.problems if card.accepts(problem)]
@@ -137,7 +137,7 @@ def shorten(problem: Problem) -> str:
 
 
 def why_not_run(reason: str, count: int) -> str:
-    """Return how many checks were not run for a reason: a function to define, or another."""
+    """Return how many checks were not run for a reason, such as a function to define."""
     function = reason.removeprefix("define ")
     if function in SIGNATURES:
         verb = "needs" if count == 1 else "need"
@@ -146,7 +146,7 @@ def why_not_run(reason: str, count: int) -> str:
 
 
 def paragraph(label: str, text: str) -> list[str]:
-    """Return a labelled paragraph, or nothing where there is no text."""
+    """Return a labelled paragraph; no line without a text."""
     return wrap(text, f"{label:<{LABEL}}", " " * LABEL) if text else []
 
 

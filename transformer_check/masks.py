@@ -1,6 +1,6 @@
-"""Which words each softmax looks at; needs only ``build`` and ``logits`` (3.1, 3.2.3).
+"""The tokens that each softmax attends to; needs only ``build`` and ``logits`` (3.1, 3.2.3).
 
-With every matrix zero, all scores are equal: a weight of zero is a mask's.
+With every matrix zero, all scores are equal, so a weight of zero is caused by a mask.
 
 Shape letters: S source, T target.
 """
@@ -16,14 +16,14 @@ from .subject import SAME, Subject, difference, set_to_zero
 from .trace import Event, trace_model
 
 SOURCE, TARGET = 29, 24
-"""Lengths, of a model that takes so many: a mask that shows fewer words at once is noticed."""
+"""Lengths of the sentences, if the model allows them; a mask that shows fewer tokens is noticed."""
 ONES = torch.ones(1, 1)
 
 
 class Masks:
     """The least weight of each query for each key, over layers and heads.
 
-    Nothing for a kind of attention whose softmaxes were not seen.
+    It is None for a kind of attention whose softmaxes were not seen.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -63,14 +63,14 @@ class Masks:
 
 
 def weights_of_later(event: Event, length: int) -> Tensor:
-    """Return an event's result, in decoder self-attention with larger weights of later tokens."""
+    """Return an event's result; decoder self-attention gets larger weights of later tokens."""
     if not event.is_softmax or tuple(event.result.shape[-2:]) != (length, length):
         return event.result
     return event.result + torch.ones(length, length).triu(1)
 
 
 def scores_of(events: list[Event], length: int) -> Tensor:
-    """Return the scores of all heads of the first decoder self-attention: [N, T, T]."""
+    """Return the scores [N, T, T] of all heads of the first decoder self-attention."""
     for event in events:
         if event.is_softmax and tuple(event.result.shape[-2:]) == (length, length):
             return event.operand.float().reshape(-1, length, length)
@@ -78,19 +78,19 @@ def scores_of(events: list[Event], length: int) -> Tensor:
 
 
 def least(softmaxes: list[Tensor], queries: int, keys: int) -> Tensor | None:
-    """Return the least weight of a shape's softmaxes: [queries, keys]."""
+    """Return the least weight [queries, keys] over the softmaxes of one shape, or None."""
     weights = [w.reshape(-1, queries, keys) for w in softmaxes if w.shape[-2:] == (queries, keys)]
     return torch.cat(weights).amin(0) if weights else None
 
 
 @lru_cache(maxsize=1)
 def masks_of(subject: Subject) -> Masks:
-    """Return the subject's; one for all checks."""
+    """Return the masks of a subject, computed once for all checks."""
     return Masks(subject)
 
 
 def hidden_words(subject: Subject) -> Tensor:
-    """Return which target words are hidden though they are no later ones: bool [T, T]."""
+    """Return which target tokens are hidden although they are not later ones: bool [T, T]."""
     weights = masks_of(subject).decoder
     if weights is None:
         return torch.zeros(1, 1, dtype=torch.bool)
@@ -117,7 +117,7 @@ def hidden_words(subject: Subject) -> Tensor:
     ),
 )
 def over_keys(subject: Subject) -> Finding:
-    """Look at the dimension of each softmax, and sum the weights of each query."""
+    """Check the dimension of each softmax, and that the weights of each query sum to 1."""
     masks = masks_of(subject)
     if masks.decoder is None:
         return no_softmax(subject)
@@ -187,7 +187,7 @@ def no_softmax(subject: Subject) -> Finding:
     ),
 )
 def hidden_scores(subject: Subject) -> Finding:
-    """Look at the scores of later tokens in decoder self-attention, which are to be hidden."""
+    """Look at the scores of later tokens in decoder self-attention, which have to be hidden."""
     masks = masks_of(subject)
     weights = masks.decoder
     if weights is None:
@@ -249,7 +249,7 @@ def earlier_words(subject: Subject) -> Finding:
 
 
 def why_hidden(hidden: Tensor) -> tuple[str, str]:
-    """Return the sentence and the fix for the mask that hides these tokens."""
+    """Return the sentence and the fix for the mask that hides these tokens: bool [T, T]."""
     length = hidden.size(0)
     first_only = hidden.clone()
     first_only[:, 0] = False
@@ -298,7 +298,7 @@ def source_words(subject: Subject) -> Finding:
 
 
 def what_is_hidden(hidden: Tensor) -> str:
-    """Return the end of a sentence about source tokens that a mask hides: bool [T or S, S]."""
+    """Return the predicate of a sentence about source tokens that are hidden: bool [T or S, S]."""
     if bool((hidden == torch.ones_like(hidden).triu(1)).all()):
         return "has a causal mask"
     shown = ~hidden[0]

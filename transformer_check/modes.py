@@ -1,4 +1,4 @@
-"""Checks of training mode, which is to differ from evaluation in dropout alone (3.2.3, 5.4)."""
+"""Checks of training mode, which may differ from evaluation in dropout alone (3.2.3, 5.4)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from .subject import SAME, Subject, difference
 
 @contextmanager
 def training_mode(subject: Subject) -> Iterator[None]:
-    """Put the subject's model, which has no dropout, into training mode in the block."""
+    """Put the subject's model, which has no dropout, into training mode within the context."""
     subject.model.train()
     try:
         yield
@@ -17,7 +17,7 @@ def training_mode(subject: Subject) -> Iterator[None]:
 
 
 def leak_of_later_tokens(subject: Subject) -> float:
-    """Return by how much another later token changes the logits of earlier ones."""
+    """Return how much later target tokens change earlier logits, in standard deviations."""
     cut = 2
     changed = subject.target.clone()
     changed[:, cut:] = subject.words(2, changed.size(1) - cut, seed=1)
@@ -26,7 +26,7 @@ def leak_of_later_tokens(subject: Subject) -> float:
 
 
 def is_for_one_mode(leaks_in_evaluation: bool, leaks_in_training: bool, mask: str) -> str:
-    """Return the sentence for a mask that one mode has and the other has not."""
+    """Return the sentence for a mask that only one of the two modes has; else nothing."""
     if leaks_in_evaluation and not leaks_in_training:
         return f"The {mask} is applied in training mode only, and missing in evaluation."
     if leaks_in_training and not leaks_in_evaluation:
@@ -35,5 +35,5 @@ def is_for_one_mode(leaks_in_evaluation: bool, leaks_in_training: bool, mask: st
 
 
 def leaks(change: float) -> bool:
-    """Return whether logits have changed; NaN is a change, too."""
+    """Return whether a change of logits is more than rounding; NaN is a change."""
     return not change < SAME

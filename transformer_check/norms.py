@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 def norm_modules(subject: Subject, model: nn.Module) -> list[tuple[nn.Module, nn.Parameter]]:
-    """Return the modules that own a gain, and the gain."""
+    """Return each module that owns a gain, with the gain."""
     shape = (subject.config.d_model,)
     modules = []
     for module in model.modules():
@@ -46,7 +46,7 @@ def norm_modules(subject: Subject, model: nn.Module) -> list[tuple[nn.Module, nn
 
 @contextmanager
 def record_norms(subject: Subject, model: nn.Module) -> Iterator[list[Call]]:
-    """Record the calls of all norms in the block."""
+    """Record the calls of all norms within the context."""
     calls: list[Call] = []
 
     def keep(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -62,7 +62,7 @@ def record_norms(subject: Subject, model: nn.Module) -> Iterator[list[Call]]:
 
 
 def parameters_of_sublayers(subject: Subject, model: nn.Module) -> list[nn.Parameter]:
-    """Return all parameters but gains, embeddings and tables of positions."""
+    """Return all trained parameters except gains, embeddings and tables of positions."""
     gains = {id(gain) for _, gain in norm_modules(subject, model)}
     tables = {name for name, _ in position_tables(subject)}
     own = []
@@ -136,7 +136,7 @@ class Norms:
 
 
 def place_of(before: Call, after: Call) -> str:
-    """Return the place of a norm by the norm before it."""
+    """Return the place of a norm, from the previous norm's call and its own."""
     x = after.x.reshape(before.x.shape)
     if float(x.detach().abs().max()) < 1e-6:
         return BRANCH

@@ -18,7 +18,7 @@ Schedule = Callable[[float], float]
 def equation_3(step: int) -> float:
     """Return the learning rate of the base model.
 
-    Written again here, so that a mistake in this project's own schedule is seen, too.
+    It is written again here, so that a mistake in this project's own schedule is found, too.
     """
     return float(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
 
@@ -31,7 +31,7 @@ def equation_3(step: int) -> float:
     needs=("learning_rate",),
 )
 def rate(subject: Subject) -> Finding:
-    """Compare at the first step, around the peak, and far behind it."""
+    """Compare the learning rates at the first steps, around the peak and long after it."""
     seen = {}
     for step in (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000):
         value = subject.call("learning_rate", step)
@@ -55,7 +55,7 @@ def rate(subject: Subject) -> Finding:
 
 
 def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Schedule:
-    """Return equation 3 with other numbers; it is continuous at the end of warm-up."""
+    """Return equation 3 with other hyperparameters, continuous at the end of warm-up."""
 
     def rate_of_step(step: float) -> float:
         peak = width**-0.5 * warmup**-0.5
@@ -65,7 +65,7 @@ def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Sc
 
 
 def shift_steps(by: int) -> Schedule:
-    """Return equation 3 of another step."""
+    """Return equation 3, evaluated at a step that is ``by`` later."""
     return lambda step: schedule()(max(step + by, 1))
 
 
@@ -88,7 +88,7 @@ WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
 
 
 def name_rate(seen: dict[int, float]) -> str:
-    """Return the sentence for a usual mistake in the learning rate; empty if it is none."""
+    """Return the sentence for a usual mistake in the learning rate; empty if it is another."""
     if len(set(seen.values())) == 1:
         return f"The learning rate is constant ({next(iter(seen.values())):g})."
     factor = ratio_to(schedule(), seen)
@@ -115,7 +115,7 @@ def name_rate(seen: dict[int, float]) -> str:
 
 
 def is_cosine(seen: dict[int, float]) -> bool:
-    """Return whether rates from the peak on are half a cosine to zero, whatever its length."""
+    """Return whether the rates from the peak on are half a cosine to zero, of any length."""
     peak = seen[4000]
     shares = {step: value / peak for step, value in seen.items() if step >= 4000}
     if not 0 < shares[16_000] < 1:
@@ -129,21 +129,25 @@ def is_cosine(seen: dict[int, float]) -> bool:
 
 
 def ratio_to(expected: Schedule, seen: dict[int, float]) -> float | None:
-    """Return by what a schedule is multiplied at each step; None if that differs."""
+    """Return the factor from a schedule to the rates; None unless all steps have the same."""
     ratios = [value / expected(step) for step, value in seen.items()]
     is_one = max(ratios) - min(ratios) < 1e-4 * abs(max(ratios))
     return ratios[0] if is_one else None
 
 
 def factor_in_words(factor: float) -> str:
-    """Name the factor of a schedule."""
+    """Name the factor from equation 3 to the learning rates."""
     names = {512**0.5: "√d_model =", 512.0: "d_model =", 512**-0.5: "1/√d_model ="}
     near = [name for value, name in names.items() if abs(factor / value - 1) < 1e-3]
     return f"{near[0] if near else ''} {factor:.4g} times".strip()
 
 
 def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
-    """Return the optimizer of the subject's model."""
+    """Return the optimizer of the subject's model.
+
+    Raises:
+        AdapterError: the function returned another type.
+    """
     optimizer = subject.call("optimizer", subject.model)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise AdapterError(
@@ -195,7 +199,7 @@ ALGORITHMS = {
 
 
 def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
-    """Return the sentence for Adam's options, if they are a usual mistake."""
+    """Return the sentence for a usual mistake in Adam's options; empty if it is another."""
     if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
         return "Adam has PyTorch's default betas and eps."
     if wrong == ["weight_decay"]:
@@ -213,7 +217,7 @@ def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
     needs=("optimizer",),
 )
 def optimized_parameters(subject: Subject) -> Finding:
-    """Compare the optimizer's parameters with those of the model that need a gradient."""
+    """Compare the optimizer's parameters with the trained parameters of the model."""
     optimizer = optimizer_of(subject)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = {id(p): n for n, p in subject.model.named_parameters() if p.requires_grad}

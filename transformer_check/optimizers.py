@@ -1,4 +1,4 @@
-"""Which optimizer of torch's an optimizer is, by the updates that it makes (5.3)."""
+"""The algorithm of an optimizer, recognised by the updates that it makes (5.3)."""
 
 import copy
 import math
@@ -15,12 +15,12 @@ Maker = Callable[[list[nn.Parameter], dict[str, Any]], torch.optim.Optimizer]
 
 
 def options_of(group: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Take hyperparameters from a group, those that it has."""
+    """Return the named hyperparameters that a parameter group has."""
     return {name: group[name] for name in names if name in group}
 
 
 def adam(kind: Any, **options: Any) -> Maker:
-    """Return a function that makes one of Adam's relatives with a group's hyperparameters."""
+    """Return a function that makes Adam, or a relative, with a group's hyperparameters."""
 
     def make(parameters: list[nn.Parameter], group: dict[str, Any]) -> torch.optim.Optimizer:
         own = options_of(group, "betas", "eps", "weight_decay")
@@ -45,14 +45,14 @@ RELATIVES: dict[str, Maker] = {
 
 
 class WithoutCorrection(torch.optim.Optimizer):
-    """Adam whose means are not divided by 1 - β^t."""
+    """Adam without bias correction: the means are not divided by 1 - β^t."""
 
     def __init__(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
         super().__init__(parameters, {"lr": RATE, **options_of(group, "betas", "eps")})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """Make one update."""
+        """Update every parameter once; ``closure`` is ignored."""
         group = self.param_groups[0]
         beta_1, beta_2 = group.get("betas", EXPECTED["betas"])
         for parameter in group["params"]:
@@ -67,7 +67,7 @@ class WithoutCorrection(torch.optim.Optimizer):
 
 
 def updates_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
-    """Make updates with the same random gradients each time: the changes [UPDATES, N]."""
+    """Return the changes [UPDATES, N] by updates with seeded random gradients."""
     rng = torch.Generator().manual_seed(16)
     changes = []
     for number in range(UPDATES):
@@ -82,10 +82,12 @@ def updates_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter])
 
 
 def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
-    """Let an optimizer update its smallest parameter; model and optimizer stay as they were.
+    """Return the updates of an optimizer's smallest parameter, starting from zero.
+
+    Model and optimizer are restored.
 
     Returns:
-        the changes [UPDATES, N], and the values that the parameter had
+        the changes [UPDATES, N], and the values before the first update
     """
     group = optimizer.param_groups[0]
     parameter = min(group["params"], key=lambda p: p.numel() if p.numel() > 3 else math.inf)
@@ -112,7 +114,7 @@ def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tens
 
 
 def is_like(changes: Tensor, expected: Tensor) -> bool:
-    """Return whether updates are the same, but for one factor for each of them, the rate."""
+    """Return whether updates are equal up to one factor per update, the learning rate."""
     for one, two in zip(changes.double(), expected.double(), strict=True):
         factor = float((one @ two) / (two @ two).clamp(min=1e-30))
         if factor <= 0 or float((one - factor * two).norm()) > 1e-3 * float(one.norm()) + 1e-12:
@@ -121,12 +123,12 @@ def is_like(changes: Tensor, expected: Tensor) -> bool:
 
 
 def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
-    """Name the algorithm that makes an optimizer's updates, by those of Adam and its relatives.
+    """Return the name of the algorithm that makes an optimizer's updates.
 
-    Where a class makes Adam's updates, it is Adam, whatever its name is.
+    A class that makes Adam's updates is Adam, whatever its name.
 
     Returns:
-        "Adam", another name, or the class's if its updates are none of these
+        "Adam", the name of a relative, or the name of the class if its updates are none of these
     """
     try:
         changes, values = measure_updates(optimizer)

@@ -54,7 +54,7 @@ def all_have_gradients(subject: Subject) -> Finding:
     gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
     unused = []
     for (name, parameter), gradient in zip(named, gradients, strict=True):
-        # a bias of keys has none but for rounding: softmax takes it out again
+        # the gradient of a bias of keys is zero up to rounding: the softmax cancels it
         if gradient is None or (subject.is_matrix(parameter) and not gradient.any()):
             unused.append(name)
     if not unused:
@@ -68,17 +68,18 @@ def all_have_gradients(subject: Subject) -> Finding:
 
 
 def frozen_matrices(subject: Subject) -> list[str]:
-    """Return the names of matrices without a gradient; a table of positions may be one."""
+    """Return the names of embedding and feed-forward matrices that are not trained."""
     c = subject.config
     frozen = [(n, p) for n, p in subject.model.named_parameters() if not p.requires_grad]
     return [name for name, p in frozen if {c.vocabulary, c.d_ff} & set(p.shape) and p.dim() > 1]
 
 
 def last_rows(subject: Subject) -> Tensor | None:
-    """Return what the output matrix is multiplied by [T, D]: the gradient of its row for one word.
+    """Return the input [T, D] of the output matrix, or None.
 
-    The word is neither in the source nor in the target: so no other use of the row has a part. It
-    is the gradient of a difference of two words' logits, which the sum of a softmax has no part in.
+    It is the gradient of a difference of two logits with respect to the matrix's row of one token.
+    The token is neither in the source nor in the target, so the row has no other use. The
+    difference cancels terms that all logits share, such as the logarithm of a softmax's sum.
     """
     c = subject.config
     source, target = subject.source[:1], subject.target[:1]
@@ -101,13 +102,16 @@ def last_rows(subject: Subject) -> Tensor | None:
 
 
 def factor_of_logits(subject: Subject) -> float | None:
-    """By what logits are multiplied, if they are a norm's numbers times a matrix."""
+    """Return the factor of logits that are a norm's output times a matrix; else None."""
     rows = last_rows(subject) if subject.output.requires_grad else None
     return None if rows is None else factor_of_norm(rows)
 
 
 def factor_of_norm(rows: Tensor) -> float | None:
-    """By what a new norm's numbers are multiplied, if rows are such: of mean 0 and one variance."""
+    """Return the factor of rows [T, D] that a new norm has returned, or None.
+
+    Such rows have mean 0 and the same variance.
+    """
     variances = rows.var(-1, unbiased=False)
     factor = float(variances.mean().sqrt())
     is_even = float((variances / variances.mean() - 1).abs().max()) < 1e-2
@@ -122,7 +126,7 @@ def factor_of_norm(rows: Tensor) -> float | None:
     fails="The logits are not the decoder's output times the output matrix.",
 )
 def logits_not_multiplied(subject: Subject) -> Finding:
-    """Look at what the matrix multiplies: mean 0 and variance 1, as a new LayerNorm's output."""
+    """Check that the matrix multiplies rows of mean 0 and variance 1, as of a new LayerNorm."""
     if not subject.output.requires_grad:
         return not_run(NO_GRADIENT)
     rows = last_rows(subject)
@@ -156,16 +160,16 @@ def logits_not_multiplied(subject: Subject) -> Finding:
 
 
 def gains_in(subject: Subject) -> list[nn.Parameter]:
-    """Parameters that may be gains of norms: d_model numbers that are all one."""
+    """Return the parameters that may be gains of norms: vectors of d_model ones."""
     shape = (subject.config.d_model,)
     return [p for p in subject.model.parameters() if p.shape == shape and bool((p == 1).all())]
 
 
 class Gains:
-    """What each norm's gain multiplies, with all biases zero: it is doubled, one after another.
+    """The effect of doubling each norm's gain, one after another, with all biases zero.
 
-    Attention weights and the feed-forward networks' hidden numbers stay as they are: else a ReLU
-    of twice the numbers would be twice as large, and an earlier gain look like the last one.
+    Attention weights and the activations of feed-forward networks are kept. Otherwise a ReLU would
+    pass the factor on, and an earlier gain would look like the last one.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -182,7 +186,7 @@ class Gains:
     def run_with(
         self, gain: nn.Parameter, blocked: tuple[Part, ...] = ()
     ) -> tuple[list[Event], Tensor]:
-        """Events and logits with a gain of two."""
+        """Return the events and the logits of a run with one gain doubled."""
         with torch.no_grad():
             gain.mul_(2)
         try:
@@ -192,14 +196,17 @@ class Gains:
                 gain.div_(2)
 
     def is_of_encoder(self, gain: nn.Parameter) -> bool:
-        """Return whether it changes nothing where cross-attention lets nothing pass."""
+        """Return whether a gain changes nothing if cross-attention is blocked."""
         blocked = self.wiring.cross_attentions_but()
         with set_to_zero(self.biases):
             without_source = self.wiring.run(self.wiring.replay(blocked))[1]
             return torch.equal(self.run_with(gain, blocked)[1], without_source)
 
     def of_scores(self, events: tuple[int, ...]) -> list[float | None]:
-        """By what each gain multiplies the scores of a part; nothing if it does more to them."""
+        """Return the factor by which doubling each gain multiplies the scores of a part.
+
+        It is None for a gain that changes the scores in another way.
+        """
         slopes: list[float | None] = []
         for after, _ in self.doubled:
             each = {
@@ -209,18 +216,18 @@ class Gains:
         return slopes
 
     def of_logits(self) -> list[float | None]:
-        """By what each gain multiplies the logits."""
+        """Return the factor by which doubling each gain multiplies the logits, or None."""
         return [round_slope(slope_of(after, self.before[1])) for _, after in self.doubled]
 
 
 def round_slope(slope: float | None) -> float | None:
-    """So that slopes can be compared."""
+    """Round a slope to two decimals, so that slopes can be compared."""
     return None if slope is None else round(slope, 2)
 
 
 @lru_cache(maxsize=1)
 def gains_of(wiring: Wiring) -> Gains:
-    """Return the model's; one for all checks."""
+    """Return the effects of a model's gains, computed once for all checks."""
     return Gains(wiring)
 
 
@@ -232,7 +239,7 @@ def gains_of(wiring: Wiring) -> Gains:
     explains=("output-scale",),
 )
 def stacks_end_with_norms(wiring: Wiring) -> Finding:
-    """Look for a gain that doubles the scores of cross-attention, and one that doubles logits."""
+    """Look for a gain that doubles the scores of cross-attention, and one for the logits."""
     gains = gains_of(wiring)
     if not gains.gains:
         return not_run(NO_GAINS)
@@ -264,9 +271,9 @@ def stacks_end_with_norms(wiring: Wiring) -> Finding:
     explains=("attention-inputs",),
 )
 def same_numbers(wiring: Wiring) -> Finding:
-    """Double the gain of the norm before self-attention: the scores have to be four times as high.
+    """Check that doubling the gain before self-attention multiplies its scores by four.
 
-    Twice the scores means that only queries or only keys are normalised.
+    A factor of two means that only the queries or only the keys are normalised.
     """
     gains = gains_of(wiring)
     if not gains.gains:

@@ -1,7 +1,7 @@
 """Checks of padding, with sentences of several lengths in a batch (3.2.3, 5.1).
 
-A sentence has the same logits in a batch as alone. Where it has not, the masks tell why: with every
-matrix zero all scores are equal, so that a weight of zero is a mask's.
+A sentence must have the same logits in a batch as alone. If it has not, the masks show why: with
+every matrix zero all scores are equal, so a weight of zero is caused by a mask.
 
 Shape letters: B batch, H heads, S source, T target.
 """
@@ -21,11 +21,11 @@ from .trace import Event, trace_model
 from .wiring import HIDDEN
 
 LENGTHS = (5, 8, 3, 7, 6)
-"""of the sources of a batch, the end included; B is not the number of heads"""
+"""lengths of a batch's sources, with the end token; B is never the number of heads"""
 TARGETS = (5, 3, 6, 4, 6)
 ENCODER, CROSS = "encoder self-attention", "cross-attention"
 LEAST = 1e-6
-"""a smaller weight is a mask's"""
+"""a smaller weight is caused by a mask"""
 
 
 class UnevenBatch:
@@ -47,7 +47,7 @@ class UnevenBatch:
             self.padded_target[n, self.target_lengths[n] :] = c.pad
 
     def change_by_source(self) -> float:
-        """Return by how much logits change where sources stand in a batch and not alone."""
+        """Return how much logits differ between sources in a batch and alone."""
         together = self.logits(self.source, self.target)
         changes = []
         for n, length in enumerate(self.lengths):
@@ -56,8 +56,8 @@ class UnevenBatch:
         return max(changes)
 
     def change_by_target(self) -> float:
-        """Return the same of targets; all sources have one length."""
-        length = min(self.lengths)
+        """Return how much logits differ between targets in a batch and the same targets alone."""
+        length = min(self.lengths)  # of all sources
         source = self.source[:, :length].clone()
         source[:, -1] = self.subject.config.end
         together = self.logits(source, self.padded_target)
@@ -68,13 +68,13 @@ class UnevenBatch:
         return max(changes)
 
     def logits(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return logits, which may be NaN here: masks that hide everything are looked at below."""
+        """Return the logits [B, T, V], which may be NaN where a mask hides every key."""
         logits = self.subject.call("logits", self.subject.model, source, target)
         tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
         return tensor.detach()
 
     def events(self, with_matrices: bool) -> list[Event]:
-        """Return the softmaxes of a run, with the model's matrices or with zeros in their place."""
+        """Return the softmaxes of a run, with the model's matrices or with zeros instead."""
         subject = self.subject
         matrices = [p for p in subject.model.parameters() if subject.is_matrix(p)]
         hidden = [p for p in matrices if subject.config.vocabulary not in p.shape]
@@ -101,11 +101,11 @@ class UnevenBatch:
         return False
 
     def rows(self, numbers: Tensor) -> Tensor | None:
-        """Bring scores or weights into the order [B, H, T, S]."""
+        """Return scores or weights in the order [B, H, T, S], or None."""
         return by_sentence(numbers.float(), len(self.lengths), self.heads_first)
 
     def shape(self, kind: str) -> tuple[int, int]:
-        """Return the queries and keys of a kind of attention."""
+        """Return the numbers of queries and keys of a kind of attention."""
         keys = self.source.size(1)
         return (keys, keys) if kind == ENCODER else (self.target.size(1), keys)
 
@@ -120,7 +120,7 @@ def distance(alone: Tensor, together: Tensor) -> float:
 
 
 def by_sentence(weights: Tensor, batch: int, heads_first: bool) -> Tensor | None:
-    """Bring attention weights [..., T, S] into the order [B, H, T, S].
+    """Return attention weights [..., T, S] as [B, H, T, S]; None if B does not divide them.
 
     Args:
         weights: with sentences and heads in any dimensions before the last two
@@ -137,11 +137,11 @@ def by_sentence(weights: Tensor, batch: int, heads_first: bool) -> Tensor | None
 
 
 def are_heads_first(before: Event, after: Event, batch: int) -> bool:
-    """Return whether heads come before sentences in scores of which one sentence has changed.
+    """Return whether scores have heads before sentences.
 
     Args:
         before: a softmax of a batch
-        after: the same one, with other words in the first sentence
+        after: the same softmax, with other tokens in the first sentence
         batch: B
     """
     shape = (-1, *before.operand.shape[-2:])
@@ -151,7 +151,7 @@ def are_heads_first(before: Event, after: Event, batch: int) -> bool:
 
 
 def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> Tensor | None:
-    """Return which keys the queries of each sentence see [B, S]; None if queries or heads differ.
+    """Return the keys that each sentence shows [B, S]; None if queries or heads differ.
 
     Queries that are padding do not count, nor do rows that hide everything.
     """
@@ -166,7 +166,7 @@ def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> T
 
 
 def masks_with_a_name(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
-    """Return masks that are made by mistake, true for what they show [B, S]."""
+    """Return correct and wrong masks [B, S], True for shown keys, by sentence of the mistake."""
     keys = torch.arange(size)
     ends = torch.tensor(lengths)[:, None]
     right = keys < ends
@@ -194,7 +194,7 @@ OTHER = "other"
 
 
 def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
-    """Return the sentence for a mask; empty if it is right, ``NO_MASK`` if it hides nothing."""
+    """Return the sentence for a mask: empty if correct, ``NO_MASK``, or ``OTHER``."""
     if bool(shown.all()):
         return NO_MASK
     for name, mask in masks_with_a_name(lengths, shown.size(1)).items():
@@ -206,12 +206,12 @@ def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
 
 @lru_cache(maxsize=1)
 def uneven_batch(subject: Subject) -> UnevenBatch:
-    """Return the subject's; one for all checks."""
+    """Return the uneven batch of a subject, made once for all checks."""
     return UnevenBatch(subject)
 
 
 class SourceMasks:
-    """The mask of each softmax over the source, by its name."""
+    """The names of the masks of each softmax over the source."""
 
     def __init__(self, batch: UnevenBatch) -> None:
         self.batch = batch
@@ -225,7 +225,7 @@ class SourceMasks:
                     self.add(kind, event)
 
     def add(self, kind: str, event: Event) -> None:
-        """Name the mask of a softmax."""
+        """Add the name of a softmax's mask."""
         batch = self.batch
         weights = batch.rows(event.result)
         if weights is None or bool(weights.isnan().all()):
@@ -241,7 +241,7 @@ class SourceMasks:
             self.modules[kind] += batch.subject.names_of([event.module])
 
     def wrong(self) -> dict[str, str]:
-        """Return the first wrong name of each kind of attention."""
+        """Return the first mistake of each kind of attention that has one."""
         first = {}
         for kind, names in self.names.items():
             wrong = [name for name in names if name]
@@ -250,7 +250,7 @@ class SourceMasks:
         return first
 
     def layers(self, kind: str) -> str:
-        """Return which layers of a kind are wrong, if it is not all of them."""
+        """Return the layers of a kind whose masks are wrong, as text; empty if all are."""
         names = self.names[kind]
         layers = self.batch.subject.config.layers
         each = max(1, len(names) // layers)
@@ -262,7 +262,7 @@ class SourceMasks:
 
 @lru_cache(maxsize=1)
 def source_masks(subject: Subject) -> SourceMasks:
-    """Return the subject's; one for all checks."""
+    """Return the source masks of a subject, named once for all checks."""
     return SourceMasks(uneven_batch(subject))
 
 
@@ -270,7 +270,7 @@ def source_masks(subject: Subject) -> SourceMasks:
 
 
 def follows_longest(batch: UnevenBatch) -> bool:
-    """Return whether padding behind the longest sentence is hidden, and only that."""
+    """Return whether padding after the longest sentence of a batch has no effect."""
     subject = batch.subject
     longer = subject.padded(batch.source, 2)
     try:
@@ -282,7 +282,7 @@ def follows_longest(batch: UnevenBatch) -> bool:
 
 
 def hides_queries(event: Event, batch: UnevenBatch) -> bool:
-    """Return whether a mask hides every key from queries that are padding, and only from those."""
+    """Return whether a mask hides every key, but only from queries that are padding."""
     scores = batch.rows(event.operand)
     if scores is None:
         return False
@@ -337,7 +337,7 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
     explains=("training-mode",),
 )
 def source_padding(subject: Subject) -> Finding:
-    """Compare each sentence of a batch of several lengths with itself alone."""
+    """Compare each source in a batch of several lengths with the same source alone."""
     batch = uneven_batch(subject)
     change = batch.change_by_source()
     with training_mode(subject):
@@ -367,7 +367,7 @@ def source_padding(subject: Subject) -> Finding:
     fails="Target padding changes the logits of the tokens before it.",
 )
 def target_padding(subject: Subject) -> Finding:
-    """Compare each target of a batch of several lengths with itself alone."""
+    """Compare each target in a batch of several lengths with the same target alone."""
     if hidden_words(subject).any():
         return waits_for("target-visible")
     change = uneven_batch(subject).change_by_target()
@@ -382,7 +382,7 @@ def target_padding(subject: Subject) -> Finding:
 
 
 def inverted_mask(subject: Subject) -> Finding | None:
-    """Return the error of a mask that leaves a source without padding nothing to attend to."""
+    """Return the error of a mask that hides every token of a source without padding, or None."""
     try:
         subject.logits(subject.source, subject.target)
     except NotFiniteError:

@@ -1,7 +1,7 @@
 """The checks: each has an id, a section of the paper, two sentences and a function.
 
-To add one, write a function in the file of its subject, below :func:`check_of` (or below
-``check_of_layers``, ``check_of_embeddings`` or ``check_of_wiring``, which call it).
+To add one, write a function in the file of its subject, and decorate it with :func:`check_of` (or
+with ``check_of_layers``, ``check_of_embeddings`` or ``check_of_wiring``, which call it).
 """
 
 from collections.abc import Callable, Iterable
@@ -61,7 +61,7 @@ def check_of(
     side: str = "",
     explains: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:
-    """Put the function below into :data:`CHECKS`; the arguments are those of :class:`Check`."""
+    """Register the decorated function as a check; arguments as in :class:`Check`."""
 
     def add(look: Look) -> Look:
         CHECKS.append(Check(check_id, section, passes, fails, look, needs, side, explains))
@@ -114,5 +114,5 @@ def select(chosen: Iterable[str]) -> list[Check]:
 
 
 def is_in(section: str, chosen: str) -> bool:
-    """Return whether a section is the chosen one or part of it."""
+    """Return whether a section is the chosen one or a part of it."""
     return section == chosen or section.startswith(f"{chosen}.")

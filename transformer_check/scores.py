@@ -1,7 +1,8 @@
-"""By what every softmax of a model divides its products; needs only ``build`` and ``logits``.
+"""The factor from products of queries and keys to scores, in every softmax of a model (3.2.1).
 
-A trace of products of queries and keys: the factors that queries and keys got before, and the slope
-of the scores over the product, which shows what came after.
+Needs only ``build`` and ``logits``. The trace records products of queries and keys, with the
+factors applied to queries and keys before. The slope of the scores over the product is the factor
+applied after it.
 """
 
 from functools import lru_cache
@@ -39,7 +40,7 @@ NORMS = ("linalg_vector_norm", "norm")
 
 
 class Product(NamedTuple):
-    """Of queries and keys, perhaps."""
+    """A matrix product, perhaps of queries and keys."""
 
     numbers: Tensor
     factor: float
@@ -50,7 +51,7 @@ class Product(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """By what the scores of a softmax are products of queries and keys, and their sizes."""
+    """The factor from products of queries and keys to the scores of a softmax, and sizes."""
 
     factor: float
     width: int
@@ -59,7 +60,7 @@ class Scale(NamedTuple):
 
 
 def single_number(value: Any) -> float | None:
-    """Return a number, or the only one in a tensor."""
+    """Return a number, or the only element of a tensor; else None."""
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, Tensor) and value.numel() == 1:
@@ -68,13 +69,13 @@ def single_number(value: Any) -> float | None:
 
 
 class Scales(TorchDispatchMode):
-    """Keeps, of each softmax over queries and keys, the factor of their products, and d_k.
+    """Records the factor of the scores, and d_k, of each softmax over queries and keys.
 
-    Also keeps the activations and factors where the paper has none.
+    Also records activations and factors that the paper does not have.
 
     Args:
         layouts: the dimensions of queries and keys in attention weights
-        wide: d_ff, of which an activation may be
+        wide: d_ff; tensors of this width may have an activation
     """
 
     def __init__(self, layouts: Layouts, wide: int = 0) -> None:
@@ -113,7 +114,7 @@ class Scales(TorchDispatchMode):
         return result
 
     def factor_of_result(self, name: str, args: Any) -> float | None:
-        """Nothing for an operation whose result begins anew."""
+        """Return the factor of an operation's result; None unless it copies, joins or scales."""
         if name in COPIES:
             return self.factor(args[0])
         if name in JOINS:
@@ -130,7 +131,7 @@ class Scales(TorchDispatchMode):
         return numbers * by if name.startswith("mul") else numbers / by
 
     def factor(self, tensor: Tensor) -> float:
-        """By what a tensor was multiplied since the last operation that began anew."""
+        """Return the factor recorded for a tensor; 1 if there is none."""
         return self.factors.get(place(tensor), 1.0)
 
     def note_activation(self, name: str, args: Any, result: Any) -> None:
@@ -155,7 +156,7 @@ class Scales(TorchDispatchMode):
             self.note_use(args[1])
 
     def note_factor(self, name: str, args: Any, result: Tensor) -> None:
-        """Follow a product or quotient, number by number."""
+        """Record the factor of an elementwise product or quotient."""
         number = single_number(args[1])
         weights = self.weights.get(place(args[0]))
         if number is None:
@@ -169,24 +170,24 @@ class Scales(TorchDispatchMode):
             )
 
     def inherit(self, before: Tensor, after: Tensor) -> None:
-        """Note that a tensor has the numbers of another one, or a multiple of them."""
+        """Record that a tensor is a copy or a multiple of another tensor."""
         if self.activation(before):
             self.activations[place(after)] = self.activation(before)
         if place(before) in self.weights:
             self.weights[place(after)] = self.weights[place(before)]
 
     def activation(self, tensor: Tensor) -> str:
-        """Return the activation of a tensor's numbers, if they are such."""
+        """Return the activation that a tensor is the output of; empty if there is none."""
         return self.activations.get(place(tensor), "")
 
     def note_use(self, operand: Tensor) -> None:
-        """Note an activation before a matrix of d_model rows, such as that of logits."""
+        """Record an activation whose output a matrix of d_model rows multiplies."""
         name = self.activation(operand)
         if name not in ("", "LayerNorm", "norm") and operand.size(-1) != self.wide:
             self.strays.append((name, "matrix"))
 
     def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> None:
-        """Keep a product."""
+        """Record a matrix product with the factors and activations of its operands."""
         factor = self.factor(a) * self.factor(b)
         names = tuple(name for name in (self.activation(a), self.activation(b)) if name)
         self.products.append(Product(numbers, factor, a.size(-1), names))
@@ -201,7 +202,7 @@ class Scales(TorchDispatchMode):
             self.note_use(a)
 
     def softmax(self, scores: Tensor) -> None:
-        """Find the product that scores were made from: the last one with as many numbers."""
+        """Record the factor from the last product that fits to the scores of a softmax."""
         for product in reversed(self.products):
             if product.numbers.numel() == scores.numel():
                 slope = slope_of(scores, product.numbers.reshape(scores.shape))
@@ -217,14 +218,14 @@ class Scales(TorchDispatchMode):
 
 
 def centre(numbers: Tensor, visible: Tensor) -> Tensor:
-    """Less the mean of each row's visible ones; zero elsewhere."""
+    """Return numbers minus the mean of the visible ones in each row; hidden ones are zero."""
     numbers = numbers.masked_fill(~visible, 0.0)
     means = numbers.sum(-1, keepdim=True) / visible.sum(-1, keepdim=True).clamp(min=1)
     return (numbers - means).masked_fill(~visible, 0.0)
 
 
 def slope_of(scores: Tensor, product: Tensor) -> float | None:
-    """By what a product is multiplied in scores that may be masked; nothing if they are no such."""
+    """Return the factor from a product to scores, which may be masked; None if none fits."""
     visible = scores.gt(HIDDEN)
     y = centre(scores.detach().double(), visible)
     x = centre(product.double(), visible)
@@ -283,12 +284,12 @@ def scales_of_model(subject: Subject) -> Finding:
 
 
 def is_close(factor: float, expected: float) -> bool:
-    """Return whether two factors are equal, but for rounding."""
+    """Return whether two factors are equal up to rounding."""
     return abs(factor / expected - 1) < 1e-3
 
 
 def name_of_length(scales: list[Scale]) -> str:
-    """Return the length whose square root divides all scores: keys, queries, or neither."""
+    """Return the length whose square root divides all scores: keys or queries; else nothing."""
     lengths = {
         "keys": [scale.keys for scale in scales],
         "queries": [scale.queries for scale in scales],
@@ -302,7 +303,7 @@ def name_of_length(scales: list[Scale]) -> str:
 
 @lru_cache(maxsize=1)
 def scales_of(subject: Subject) -> Scales:
-    """Return a trace of the subject's products; one for all checks."""
+    """Return the trace of a subject's products, made once for all checks."""
     with trace_model(), Scales(subject.layouts, subject.config.d_ff) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     return trace
@@ -334,7 +335,7 @@ STRAYS = {
     ),
 )
 def stray_activations(subject: Subject) -> Finding:
-    """Follow activations, by the memory that their results are in, to what uses them."""
+    """Look for activations of queries, keys, values, residual sums and projections."""
     trace = scales_of(subject)
     strays = list(dict.fromkeys(trace.strays))
     factors = {factor for factor in trace.factors_of_weights if abs(factor - 1) > 1e-6}

@@ -1,4 +1,4 @@
-"""Searches as they are written rightly and wrongly, with the model's own forward (6.1).
+"""Correct and wrong beam searches, run with the model's own forward pass (6.1).
 
 Shape letters: N hypotheses, V vocabulary.
 """
@@ -14,7 +14,7 @@ Penalty = Callable[[float], float]
 
 
 def gnmt(length: float) -> float:
-    """Return ((5 + length) / 6)^0.6, by which log P is divided."""
+    """Return the length penalty ((5 + length) / 6)^0.6, by which log P is divided."""
     return ((5 + length) / 6) ** 0.6
 
 
@@ -52,7 +52,7 @@ class Search:
     temperature: float = 1.0
     """by which logits are divided"""
     goes_on_with_best: bool = False
-    """whether each hypothesis goes on with its most probable token alone, but for the first"""
+    """whether each hypothesis has only its most probable token as next, except at the first step"""
     repeats: bool = True
     """whether a token may come twice"""
     narrows: bool = False
@@ -64,7 +64,7 @@ Tables = Callable[[list[Row]], Tensor]
 
 
 def numbers_of(logits: Tensor, kind: str) -> Tensor:
-    """Return what a search adds up."""
+    """Return the scores of next tokens [N, V] that a search adds up."""
     if kind == "logits":
         return logits.clone()
     return logits.softmax(-1) if kind == "probabilities" else logits.log_softmax(-1)
@@ -86,7 +86,7 @@ def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad:
 
 
 def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -> list[int]:
-    """Translate one source: the ids, with the end if there is one.
+    """Translate one source, and return its ids, with the end token if there is one.
 
     Args:
         search: the options
@@ -127,7 +127,7 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
 def is_done(
     search: Search, finished: list[tuple[float, Row]], live: list[tuple[Row, float]], limit: int
 ) -> bool:
-    """Return whether a search stops."""
+    """Return whether a search stops after this step."""
     if not live:
         return True
     needed = {"first end": 1, "beam ends": search.beam, "twice the beam ends": 2 * search.beam}
@@ -142,7 +142,7 @@ RIGHT = Search()
 
 
 def equivalents() -> Iterator[Search]:
-    """Yield searches that are the paper's, too: other widths lose nothing."""
+    """Yield the searches that count as the paper's: other beam sizes, too."""
     yield RIGHT
     for beam in (5, 8, 10, 3, 2):
         yield replace(RIGHT, beam=beam)
@@ -153,9 +153,9 @@ BEAM_ENDS = ("twice the beam ends", "beam ends")
 
 
 def wrong_searches() -> Iterator[tuple[str, str, Search]]:
-    """Yield (id, end of a sentence, search) of usual mistakes, the most usual first.
+    """Yield (id, predicate of a sentence, search) of usual mistakes, the most usual first.
 
-    Where scores only fall, a search that goes on to the limit finds what RIGHT finds, in more time.
+    Searches up to the limit are left out where scores only decrease: they find what RIGHT finds.
     """
     greedy = "is greedy: its beam has a size of 1, or its hypotheses are all equal"
     yield "beam-search", greedy, replace(RIGHT, beam=1)
@@ -180,7 +180,7 @@ def wrong_searches() -> Iterator[tuple[str, str, Search]]:
 
 
 def wrong_scores() -> Iterator[tuple[str, Search]]:
-    """Yield (end of a sentence, search) of mistakes in the scores and hypotheses of a search."""
+    """Yield (predicate of a sentence, search) of mistakes in scores and hypotheses."""
     lost = "does not add up scores: only the last token's score counts"
     for stop in (RIGHT.stop, *BEAM_ENDS, "first end", "limit"):
         base = replace(RIGHT, stop=stop)

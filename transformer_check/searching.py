@@ -1,7 +1,7 @@
 """Checks of ``translate``: its search, length penalty and greatest length (6.1).
 
-A new model is trained on a few sentences. Then every usual search, right and wrong, is run with
-the model's own forward, and the one that gives every translation is named.
+A new model is trained on a few sentences. Then every usual search, correct and wrong, is run with
+the model's own forward pass. The check names the search that gives every translation.
 """
 
 from contextlib import suppress
@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
 
 @lru_cache(maxsize=1)
 def verdict_of(subject: Subject) -> Verdict:
-    """Find the search that gives every translation."""
+    """Return the verdict on the search that gives every translation."""
     model = train_tiny_model(subject)
     own = Decoder(subject, model.model, model.source, subject.config.start)
     mistake = model.mistake_in_forward()
@@ -58,7 +58,7 @@ def verdict_of(subject: Subject) -> Verdict:
 
 
 def closest_search(model: TinyModel, decoder: Decoder) -> Verdict:
-    """Find the wrong search that gives most translations, if it gives clearly more than RIGHT."""
+    """Return the wrong search with the most equal translations, if clearly more than RIGHT."""
     total = len(model.translations)
     most = max(model.count_equal(RIGHT, decoder, misses=total) + 1, total // 2)
     closest = Verdict()
@@ -78,8 +78,9 @@ def closest_search(model: TinyModel, decoder: Decoder) -> Verdict:
     needs=("translate",),
 )
 def length_penalty(subject: Subject) -> Finding:
-    """Return the paper's penalty chooses the long translation of one source, the short of
-    another.
+    """Check that one source gets its long translation, and another source its short one.
+
+    Only the paper's penalty chooses both.
     """
     model = train_tiny_model(subject)
     if model.failed:
@@ -105,7 +106,7 @@ def length_penalty(subject: Subject) -> Finding:
     needs=("translate",),
 )
 def length_limit(subject: Subject) -> Finding:
-    """Count the tokens of a translation that never ends."""
+    """Compare the length of a translation that never ends with its source's plus 50."""
     model = train_tiny_model(subject)
     if model.failed:
         return not_run(model.failed)
@@ -136,7 +137,7 @@ def length_limit(subject: Subject) -> Finding:
     needs=("translate",),
 )
 def beam_search(subject: Subject) -> Finding:
-    """Name the search that gives every translation."""
+    """Check that beam search with 4 hypotheses finds every translation."""
     return of_verdict(
         subject,
         "beam-search",
@@ -152,7 +153,7 @@ def beam_search(subject: Subject) -> Finding:
     needs=("translate",),
 )
 def decoding(subject: Subject) -> Finding:
-    """Name the forward pass that gives every translation."""
+    """Check that decoding has the same forward pass as logits()."""
     return of_verdict(
         subject,
         "decoding",
@@ -161,7 +162,7 @@ def decoding(subject: Subject) -> Finding:
 
 
 def of_verdict(subject: Subject, check_id: str, fix: str) -> Finding:
-    """Return the finding of one check, if it is the one that fails."""
+    """Return the finding of a check, if it is the one that fails in the verdict."""
     model = train_tiny_model(subject)
     if model.failed:
         return not_run(model.failed)

@@ -17,9 +17,9 @@ from .trace import trace_model
 
 
 def shared_modules(subject: Subject) -> list[list[str]]:
-    """Return the names of each module that has several; parts of a shared module are left out.
+    """Return the names of each module that has several, but not of its parts.
 
-    Embeddings are shared in the paper, too.
+    Modules that hold only matrices of the vocabulary are left out: the paper shares them, too.
     """
     names: dict[nn.Module, list[str]] = {}
     for name, module in subject.model.named_modules(remove_duplicate=False):
@@ -32,12 +32,12 @@ def shared_modules(subject: Subject) -> list[list[str]]:
 
 
 def is_in(name: str, parent: str) -> bool:
-    """Return whether a module is a part of another one."""
+    """Return whether a module is a part of another module."""
     return name.startswith(f"{parent}.")
 
 
 def shared_parameters(subject: Subject) -> list[list[str]]:
-    """Return the names of each parameter that has several, but for matrices of the vocabulary."""
+    """Return the names of each parameter that has several, except the vocabulary's matrices."""
     names: dict[Tensor, list[str]] = {}
     for name, parameter in subject.model.named_parameters(remove_duplicate=False):
         if subject.config.vocabulary not in parameter.shape:
@@ -46,7 +46,7 @@ def shared_parameters(subject: Subject) -> list[list[str]]:
 
 
 def calls_of_modules(subject: Subject) -> Counter[str]:
-    """Count the sentences that each module with parameters gets in one run of the model."""
+    """Count the different inputs that each module with parameters gets in one run."""
     calls: dict[str, set[float]] = {}
     config = subject.config
     sizes = {subject.source[:1].numel() * config.d_model}
@@ -106,7 +106,7 @@ BREAKS = (
     explains=BREAKS,
 )
 def own_parameters(subject: Subject) -> Finding:
-    """Look for modules and parameters with several names, and for modules that are called again."""
+    """Look for modules and parameters with several names, and for modules called again."""
     groups = shared_modules(subject)
     kind = "module"
     if not groups:
@@ -138,7 +138,7 @@ def own_parameters(subject: Subject) -> Finding:
 
 
 def parameters_in_graph(result: Tensor) -> list[Tensor]:
-    """Return the leaf tensors with a gradient that a result is computed from."""
+    """Return the leaf tensors with a gradient from which a result is computed."""
     leaves = []
     seen = set()
     nodes: list[Any] = [result.grad_fn]
@@ -180,7 +180,7 @@ def registered_parameters(subject: Subject) -> Finding:
 
 
 def uses_of_matrices(subject: Subject) -> dict[str, set[str]]:
-    """Return what each matrix with a row for each type is used for: source, target, output."""
+    """Return the uses of each matrix of the vocabulary: source, target, output."""
     c = subject.config
     shapes = {(c.vocabulary, c.d_model), (c.d_model, c.vocabulary)}
     uses: dict[str, set[str]] = {}
@@ -206,7 +206,7 @@ def uses_of_matrices(subject: Subject) -> dict[str, set[str]]:
 
 
 def names_of_one_storage(subject: Subject, names: list[str]) -> list[str]:
-    """Return the names of parameters that are in the same memory, if there are such."""
+    """Return the names of parameters that share memory; empty if there are none."""
     parameters = dict(subject.model.named_parameters())
     places: dict[int, list[str]] = {}
     for name in names:
@@ -215,7 +215,7 @@ def names_of_one_storage(subject: Subject, names: list[str]) -> list[str]:
 
 
 def is_tied_to_source(subject: Subject) -> str:
-    """Return the name of a matrix that is the source's and the output's, and not the target's."""
+    """Return the name of a matrix of the source and the output, but not of the target."""
     for name, uses in uses_of_matrices(subject).items():
         if uses == {"source", "output"}:
             return name
@@ -230,7 +230,7 @@ def is_tied_to_source(subject: Subject) -> str:
     explains=("parameter-count",),
 )
 def one_matrix(subject: Subject) -> Finding:
-    """Count the parameters with a row for each type of the vocabulary."""
+    """Count the parameters with one row per token of the vocabulary."""
     types, width = subject.config.vocabulary, subject.config.d_model
     shapes = {(types, width), (width, types)}
     names = [n for n, p in subject.model.named_parameters() if tuple(p.shape) in shapes]
@@ -266,7 +266,7 @@ def one_matrix(subject: Subject) -> Finding:
 
 
 def group_of(subject: Subject, parameter: Tensor) -> str:
-    """Return what a parameter is, by its shape."""
+    """Return the group of a parameter, by its shape."""
     c = subject.config
     shape = tuple(size for size in parameter.shape if size > 1)
     if c.vocabulary in shape:
@@ -279,7 +279,7 @@ def group_of(subject: Subject, parameter: Tensor) -> str:
 
 
 def expected_groups(c: Config) -> dict[str, int]:
-    """Return how many parameters of each group the paper's model of a size has."""
+    """Return the number of parameters in each group of the paper's model of a size."""
     d_k, d_v = c.widths()
     attention = 3 * c.layers
     networks = 2 * c.layers
@@ -333,7 +333,7 @@ def parameters(subject: Subject) -> Finding:
     explains=("parameter-count", "gradients", "heads", "encoder-output"),
 )
 def layer_count(subject: Subject) -> Finding:
-    """Count the modules that compute the softmaxes of each kind."""
+    """Count the modules that compute the self-attention of each stack."""
     layers = subject.config.layers
     source, target = subject.source[:1], subject.target[:1]
     with trace_model(layouts=subject.layouts) as trace:

@@ -1,4 +1,4 @@
-"""Which sinusoids a table of positions holds (3.5): exponent, base, order, phase and factor.
+"""The sinusoids in a table of positions (3.5): exponent, base, order, phase and factor.
 
 Shape letters: L positions, D d_model.
 """
@@ -33,7 +33,7 @@ PAPER = Formula()
 
 
 def exponents(width: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return what a formula may have in place of 2i / d_model, for sines and for cosines."""
+    """Return exponents of sines and of cosines, 2i / d_model first, by name of the mistake."""
     i = torch.arange(width // 2, dtype=torch.float64)
     both = {
         "": 2 * i / width,
@@ -102,12 +102,12 @@ HALVES = "sines in the first half, cosines in the second"
 
 
 def join(pair: Pair, in_halves: bool) -> Tensor:
-    """Put sines and cosines into the table, in turn or in halves: [L, D]."""
+    """Return the table [L, D] of sines and cosines, interleaved or in halves."""
     return torch.cat(pair, dim=1) if in_halves else torch.stack(pair, dim=2).flatten(1)
 
 
 def formula_with(names: list[str]) -> Formula:
-    """Name the differences of a formula."""
+    """Return the formula with these differences, and their fixes."""
     differences = tuple(name for name in names if name)
     fixes = [FIXES[name] for name in differences if name in FIXES]
     is_variant = bool(differences) and set(differences) <= VARIANTS
@@ -153,25 +153,25 @@ def formula_of(table: Tensor) -> Formula | None:
 
 
 def is_far(table: Tensor, values: Tensor) -> bool:
-    """Return whether two tables differ."""
+    """Return whether two tables differ by more than rounding."""
     return float((table - values).abs().max()) > FITS
 
 
 def add_factor(formula: Formula, amplitude: float) -> Formula:
-    """Add the factor of the whole table to a formula's differences."""
+    """Return a formula with the factor of the whole table among its differences."""
     note = f"sines and cosines are multiplied by {amplitude:.4g}"
     fix = f"{formula.fix} Add the sinusoids without a factor.".strip()
     return Formula((*formula.differences, note), fix)
 
 
 def paper_rows(positions: Tensor, width: int, in_halves: bool) -> Tensor:
-    """Return the paper's sinusoids of positions [L]: [L, D]."""
+    """Return the paper's sinusoids [L, D] of positions [L]."""
     angles = positions.double()[:, None] / BASE ** exponents(width)[""][0]
     return join((angles.sin(), angles.cos()), in_halves)
 
 
 def of_other_positions(table: Tensor) -> Formula | None:
-    """Return the formula of a table whose rows are the paper's of other positions."""
+    """Return the formula of a table whose rows are the paper's at other positions, or None."""
     length, width = table.shape
     positions = torch.arange(-length, 2 * length + 1)
     for in_halves in (False, True):
@@ -187,7 +187,7 @@ def of_other_positions(table: Tensor) -> Formula | None:
 
 
 def describe_positions(seen: list[int]) -> str:
-    """Say which positions rows 0, 1, 2 ... have."""
+    """Describe the positions that rows 0, 1, 2 … have."""
     length = len(seen)
     last = max(seen)
     first = seen[0]
@@ -204,7 +204,10 @@ def describe_positions(seen: list[int]) -> str:
 
 
 def of_other_factor(table: Tensor) -> Formula | None:
-    """Fit the factor of positions by the slowest sine, which is nearly its angle."""
+    """Return the formula with the factor of positions that fits, or None.
+
+    The factor is measured at the slowest sine, which is nearly equal to its angle.
+    """
     length, width = table.shape
     rows = torch.arange(length, dtype=torch.float64)
     slowest = rows * BASE ** -exponents(width)[""][0][-1]
@@ -220,7 +223,10 @@ def of_other_factor(table: Tensor) -> Formula | None:
 
 
 def of_other_wavelengths(table: Tensor) -> Formula | None:
-    """Fit base and first frequency: a sinusoid x has x[p + 1] + x[p - 1] = 2 cos(ω) x[p]."""
+    """Return the formula with the base and the first frequency that fit, or None.
+
+    A sinusoid x of frequency ω has x[p + 1] + x[p - 1] = 2 cos(ω) x[p].
+    """
     for in_halves in (False, True):
         width = table.size(1)
         halves = (table[:, : width // 2], table[:, width // 2 :])
@@ -232,7 +238,7 @@ def of_other_wavelengths(table: Tensor) -> Formula | None:
 
 
 def frequencies(columns: Tensor) -> Tensor:
-    """Return ω of each column of sinusoids [L, N], and NaN where it is too small to tell: [N]."""
+    """Return the frequency ω [N] of sinusoids [L, N]; NaN where it cannot be measured."""
     middle = columns[1:-1]
     cosine = ((columns[2:] + columns[:-2]) * middle).sum(0) / (2 * (middle * middle).sum(0))
     angles = cosine.clamp(-1, 1).acos()
@@ -275,7 +281,7 @@ def fit_wavelengths(
 
 
 def round_base(base: float) -> str:
-    """Write a measured base; to a power of ten if it is nearly one."""
+    """Return a measured base as text, rounded to a power of ten if it is close to one."""
     power = round(math.log10(base))
     if abs(math.log10(base) - power) < 0.01:
         return f"{10**power:,}"

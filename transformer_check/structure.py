@@ -1,4 +1,4 @@
-"""Which sum and which norms surround the feed-forward network of a first layer (3.1).
+"""The sum and the norms around the feed-forward network of a first layer (3.1).
 
 With attention's parameters zero, a layer is a formula of its input and of the feed-forward network,
 whose matrices are known: norm(a · x + c · F(x)) in the paper, with a = c = 1. Every combination of
@@ -20,7 +20,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Structure(NamedTuple):
-    """How a sub-layer is surrounded: outer(a · x or a · norm(x), c · post(F(pre(x))))."""
+    """The sum and norms around a sub-layer: outer(a · x or a · norm(x), c · post(F(pre(x))))."""
 
     normed_sum: bool = True
     normed_input: bool = False
@@ -45,7 +45,7 @@ class Structure(NamedTuple):
         return plain not in (Structure(), PRE_NORM)
 
     def formula(self) -> str:
-        """Write it out."""
+        """Return the structure as a formula, such as LayerNorm(x + Sublayer(x))."""
         inner = "Sublayer(LayerNorm(x))" if self.normed_input else "Sublayer(x)"
         output = f"LayerNorm({inner})" if self.normed_output else inner
         x = {"x": "x", "norm": "LayerNorm(x)", "none": ""}[self.residual]
@@ -61,7 +61,7 @@ class Structure(NamedTuple):
         return f"LayerNorm({total})" if self.normed_sum else total
 
     def mistake(self) -> str:
-        """Return the sentence for what is not the paper's; empty for pre-norm alone."""
+        """Return the sentence for the difference from the paper; empty for pre-norm alone."""
         if self.is_product:
             return "A sub-layer's output is multiplied with its input instead of added."
         if self.residual == "none":
@@ -94,7 +94,7 @@ PRE_NORM = Structure(normed_sum=False, normed_input=True)
 
 
 def structures() -> Iterator[Structure]:
-    """Yield the paper's structure, pre-norm, then others."""
+    """Yield the paper's structure, then pre-norm, then all others."""
     yield Structure()
     yield PRE_NORM
     for factor, of_output in FACTORS:
@@ -111,7 +111,7 @@ def structures() -> Iterator[Structure]:
 
 
 def apply(structure: Structure, x: Tensor, sublayer: Function) -> Tensor:
-    """Compute a sub-layer with what surrounds it."""
+    """Compute a sub-layer with the sum and norms of a structure."""
     output = sublayer(norm(x) if structure.normed_input else x)
     if structure.normed_output:
         output = norm(output)

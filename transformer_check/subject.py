@@ -41,7 +41,7 @@ SIGNATURES = {
 
 
 class AdapterError(ValueError):
-    """The file's problem, in a sentence that names the function and what was expected.
+    """A problem of the file, in a sentence that names the function and what was expected.
 
     Args:
         found: what the function did
@@ -67,7 +67,7 @@ class NotFiniteError(AdapterError):
 
 @dataclass(frozen=True)
 class Config:
-    """The model that ``build`` is to make. Small, and no two sizes are equal: a shape tells which.
+    """The sizes of the model that ``build`` makes; all differ, so that a shape identifies a size.
 
     A file whose sizes are fixed says so with ``CONFIG = Config(layers=6, …)``.
     """
@@ -94,9 +94,7 @@ class Config:
     end: int = 2
 
     def __post_init__(self) -> None:
-        """Raises:
-        AdapterError: a size with which no model can be made and looked at.
-        """
+        """Raise AdapterError for a size with which no model can be made and checked."""
         least = {"layers": 1, "d_model": 2, "d_ff": 1, "heads": 1, "vocabulary": 18}
         least |= {"max_length": 48, "pad": 0, "start": 0, "end": 0}
         for name, smallest in least.items():
@@ -117,7 +115,7 @@ class Config:
             raise AdapterError("CONFIG: pad is also start or end: expected an id of its own")
 
     def widths(self) -> tuple[int, int]:
-        """d_k and d_v."""
+        """Return the sizes d_k and d_v."""
         return self.d_k or self.d_model // self.heads, self.d_v or self.d_model // self.heads
 
 
@@ -197,7 +195,11 @@ class Subject:
         return list(accept)
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Return what a function of the file returns."""
+        """Call a function of the file, or the derived one, and return its result.
+
+        Raises:
+            AdapterError: the function raises, or changes a mode of torch.
+        """
         has_gradients = torch.is_grad_enabled()
         try:
             call = getattr(self.adapter, function, None) or self.derived[function]
@@ -216,7 +218,7 @@ class Subject:
         return result
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
-        """Return the tensor that a function returns, or the first of several."""
+        """Return a function's tensor, or its first one; AdapterError for another type or shape."""
         result = self.call(function, *arguments)
         if isinstance(result, tuple):
             result = result[0]
@@ -243,7 +245,7 @@ class Subject:
         return floats
 
     def build(self, **changes: Any) -> nn.Module:
-        """Return a new model in evaluation mode, always with the same random numbers."""
+        """Return a new model in evaluation mode, always initialised with the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             model = self.call("build", replace(self.config, **changes))
@@ -258,7 +260,7 @@ class Subject:
         return model.eval()
 
     def logits(self, source: Tensor, target: Tensor, model: nn.Module | None = None) -> Tensor:
-        """[B, S] and [B, T], which begins with ``start`` → logits [B, T, V]."""
+        """Return logits [B, T, V] of ids [B, S] and of ids [B, T] that begin with ``start``."""
         shape = (*target.shape, self.config.vocabulary)
         logits = self.tensor("logits", shape, model or self.model, source, target)
         if logits.min() >= 0 and (logits.sum(-1) - 1).abs().max() < 1e-3:
@@ -284,14 +286,17 @@ class Subject:
         return layouts_of(trace.softmaxes, of_source, of_target)
 
     def is_matrix(self, parameter: Tensor) -> bool:
-        """Return whether a parameter is a matrix, and no vector such as a bias [heads, d_k]."""
+        """Return whether a parameter is a matrix, not a vector such as a bias [heads, d_k]."""
         c = self.config
         if sum(size > 1 for size in parameter.shape) < 2:
             return False
         return c.d_model in parameter.shape or parameter.numel() > c.heads * max(c.widths())
 
     def words(self, batch: int, length: int, seed: int = 0) -> Tensor:
-        """Random ids [batch, length], none of them special and none twice in a row of few."""
+        """Return random ids [batch, length] without special tokens.
+
+        An id is repeated only in rows that are longer than the vocabulary.
+        """
         c = self.config
         special = (c.pad, c.start, c.end)
         ids = torch.tensor([n for n in range(c.vocabulary) if n not in special])
@@ -300,12 +305,12 @@ class Subject:
         return ids[order[:, :length] % len(ids)]
 
     def padded(self, ids: Tensor, pads: int) -> Tensor:
-        """[B, L] → [B, L + pads]."""
+        """Return ids [B, L] with padding on the right, [B, L + pads]."""
         return nn.functional.pad(ids, (0, pads), value=self.config.pad)
 
 
 def fix_for_shape(result: Any, shape: tuple[int, ...]) -> str:
-    """Return what to change in a function that returned a tensor of another shape, if known."""
+    """Return the fix for a function that returned another shape; empty if it is unknown."""
     if not isinstance(result, Tensor):
         return ""
     if not result.is_floating_point():
@@ -320,7 +325,7 @@ def fix_for_shape(result: Any, shape: tuple[int, ...]) -> str:
 
 
 def restore_modes(who: str, has_gradients: bool = True) -> None:
-    """Put torch's modes back as they were; AdapterError names who changed one."""
+    """Restore torch's default type and gradient mode; AdapterError if ``who`` changed one."""
     kind = torch.get_default_dtype()
     if kind != torch.float32:
         torch.set_default_dtype(torch.float32)
@@ -335,7 +340,7 @@ def restore_modes(who: str, has_gradients: bool = True) -> None:
 
 
 def describe(value: Any) -> str:
-    """Return an argument or a result in a message: its shape, or what it is."""
+    """Describe an argument or a result for a message: the shape of a tensor, or what it is."""
     if isinstance(value, Tensor):
         kind = "" if value.is_floating_point() else f" of {str(value.dtype)[6:]}"
         return f"a tensor{kind} {list(value.shape)}"
@@ -352,7 +357,7 @@ def difference(a: Tensor, b: Tensor) -> float:
 
 @contextmanager
 def set_to_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Parameters are zero in the block, and as before after it."""
+    """Set parameters to zero within the context, and restore them after it."""
     saved = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():
         for parameter in parameters:
@@ -366,7 +371,11 @@ def set_to_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
 
 
 def load(path: Path) -> Any:
-    """Return the module in a file, which may import others from its folder."""
+    """Import a file as a module; it may import other modules of its folder.
+
+    Raises:
+        AdapterError: there is no such file, it is not Python, or it raises on import.
+    """
     if not path.is_file():
         raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
     place = path.resolve()  # the file may change the folder

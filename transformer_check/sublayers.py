@@ -1,4 +1,4 @@
-"""Checks of what is in ``encoder_layer`` and ``decoder_layer``, between their sums (3.2, 3.3, 3.5).
+"""Checks of attention and feed-forward networks in the first layers (3.2, 3.3, 3.5).
 
 Shape letters: L length, S source, D d_model.
 """
@@ -19,7 +19,7 @@ from .trace import Event, Trace, trace_model
 
 
 def growth(before: list[Event], after: list[Event], shape: tuple[int, int]) -> set[float]:
-    """By what scores of a shape are multiplied; NaN if that is not all."""
+    """Return the factors by which scores of a shape are multiplied; NaN if there is none."""
     slopes = set()
     for old, new in zip(before, after, strict=True):
         if old.is_softmax and tuple(old.result.shape[-2:]) == shape:
@@ -29,19 +29,20 @@ def growth(before: list[Event], after: list[Event], shape: tuple[int, int]) -> s
 
 
 def has_values_to_look_at(layer: Layer) -> bool:
-    """Return whether sums are as they should be, so that they show how large values are."""
+    """Return whether the sums are correct, so that the output shows the size of the values."""
     return is_post_norm(layer) and not sums(layer).failed
 
 
 def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> bool:
-    """Return whether the layer, without biases and networks, gives the same for so many times its
-    inputs.
+    """Return whether multiplied inputs leave the output of the layer unchanged.
+
+    Biases and feed-forward networks are set to zero.
 
     Args:
         layer: the layer
-        x: by what to multiply its input
-        memory: by what to multiply the memory
-        weights: what softmaxes are to give
+        x: factor of its input
+        memory: factor of the memory
+        weights: results that replace those of the softmaxes
     """
     flat = [p for p in layer.attention if not layer.subject.is_matrix(p)]
     with set_to_zero([*layer.ffn, *flat]):  # with gradients: without, torch's layers are one kernel
@@ -56,7 +57,7 @@ def is_scaled(layer: Layer, x: float, memory: float, weights: list[Tensor]) -> b
 
 
 def describe_growth(slopes: set[float]) -> str:
-    """For messages."""
+    """Describe the factors of scores for a message."""
     names = [f"{slope:.3g} times" for slope in sorted(slopes) if not math.isnan(slope)]
     return ", ".join([*names, "no multiple"] if any(map(math.isnan, slopes)) else names)
 
@@ -68,7 +69,10 @@ def describe_growth(slopes: set[float]) -> str:
     fails="Queries, keys or values of the first layer do not read their input unchanged.",
 )
 def inputs_of_attention(layer: Layer) -> Finding:
-    """Without biases, twice the input means four times the scores; twice the memory, twice."""
+    """Check that doubling the input multiplies the scores of self-attention by four.
+
+    Biases are set to zero. The values, and a decoder's memory, are checked likewise.
+    """
     length = layer.x.size(1)
     before = layer.trace(layer.x)
     own = growth(before.events, layer.trace(2 * layer.x).events, (length, length))
@@ -95,7 +99,7 @@ def inputs_of_attention(layer: Layer) -> Finding:
 
 
 def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
-    """Double the memory: scores and values of cross-attention have to double."""
+    """Check that doubling the memory doubles the scores and values of cross-attention."""
     weights = [event.result for event in before.events]
     with layer.reading(2 * layer.memory):
         doubled = layer.trace(layer.x)
@@ -128,7 +132,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
     explains=("permutation", "attention-inputs", "causal-mask", "source-padding"),
 )
 def head_concatenation(layer: Layer) -> Finding:
-    """Check that all outputs are equal where all tokens are equal."""
+    """Check that equal tokens have equal outputs."""
     x = layer.x[:, :1].expand_as(layer.x).contiguous()
     memory = layer.memory[:, :1].expand_as(layer.memory).contiguous()
     with layer.reading(memory), torch.no_grad():
@@ -203,7 +207,7 @@ def ffn_width(layer: Layer) -> Finding:
     explains=("activation", "feed-forward-place", "permutation", "source-padding"),
 )
 def ffn_positions(layer: Layer) -> Finding:
-    """Without attention, changing a token changes no other."""
+    """Check that, without attention, changing a token changes no other token's output."""
     changed = layer.x.clone()
     changed[:, 2] = changed[:, 2].flip(-1)
     away = (layer.with_ffn(layer.x) - layer.with_ffn(changed)).abs()
@@ -224,7 +228,7 @@ def ffn_positions(layer: Layer) -> Finding:
     explains=("residual-sums",),
 )
 def ffn_place(layer: Layer) -> Finding:
-    """Fit equation 2 in other places, whatever the activation is."""
+    """Find the place at which equation 2 fits, with any activation."""
     fit = best_fit(layer)
     if fit.misfit >= 1e-3:
         return not_run("no known feed-forward network fits")
@@ -248,7 +252,10 @@ def ffn_place(layer: Layer) -> Finding:
     explains=("attention-inputs",),
 )
 def equivariant(layer: Layer) -> Finding:
-    """Permute the tokens (of a decoder layer, the memory): outputs are permuted likewise."""
+    """Check that permuting the tokens permutes the outputs likewise.
+
+    In a decoder layer the memory is reversed, which may not change the output.
+    """
     permutation = torch.tensor([3, 0, 5, 1, 4, 2])
     with torch.no_grad():
         before = layer(layer.x)

@@ -1,4 +1,4 @@
-"""Learned tables of positions, from ``logits`` alone: by the rows that get a gradient (3.5).
+"""Learned tables of positions, found from ``logits`` by the rows that get a gradient (3.5).
 
 Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 """
@@ -16,7 +16,7 @@ SUMS = ("add", "add_")
 
 
 class PositionSums(TorchDispatchMode):
-    """Counts the sums of something and the first rows of a table of positions.
+    """Counts the additions of the first rows of a table of positions.
 
     Args:
         table: the positions [L, D]
@@ -40,7 +40,7 @@ class PositionSums(TorchDispatchMode):
         return result
 
     def count(self, length: int) -> int:
-        """Return how many different sums have so many rows."""
+        """Return the number of different sums with ``length`` rows."""
         return sum(rows == length for rows, _ in self.sums)
 
 
@@ -59,10 +59,10 @@ def rows_of_table(tensor: Any, table: Tensor) -> int:
 
 @lru_cache(maxsize=1)
 def position_tables(subject: Subject) -> list[tuple[str, int]]:
-    """Return the names of the tables of positions, with how many rows a sentence uses.
+    """Return the names of the tables of positions, with the number of rows that a sentence uses.
 
-    A table [more than L, D] gets a gradient in as many rows as the source or the target has tokens,
-    one after the other from one of the first.
+    A table [more than L, D] has a gradient in as many rows as the source or the target has tokens.
+    The rows are consecutive, and the first of them is near the start of the table.
     """
     source, target = subject.source[:1], subject.target[:1]
     logits = subject.logits(source, target)
@@ -83,7 +83,7 @@ def position_tables(subject: Subject) -> list[tuple[str, int]]:
 
 
 def rows_with_gradient(gradient: Tensor) -> int:
-    """Return how many rows have a gradient, if they follow one another from one of the first."""
+    """Return the number of rows with a gradient; 0 unless consecutive and near the start."""
     rows = gradient.reshape(-1, gradient.size(-1)).abs().amax(-1).nonzero().flatten().tolist()
     few = len(rows) < gradient.numel() // gradient.size(-1)
     is_range = bool(rows) and rows == list(range(rows[0], rows[0] + len(rows)))

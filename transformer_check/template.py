@@ -55,7 +55,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """Ids [B, S] and [B, T] → what the softmax gets: [B, T, V].
+    """Return the logits [B, T, V], the input of the softmax, of ids [B, S] and [B, T].
 
     The target begins with config.start: row t of the result predicts token t + 1 of the target.
     """
@@ -70,9 +70,9 @@ def logits(model, source, target):
 
 
 def masks(source, target):
-    """Return the masks that your encoder gets, and those that your decoder gets beside them.
+    """Return the masks for your encoder, and the masks that your decoder gets in addition.
 
-    Here True means attend. Many models want the opposite, or 0 and -inf.
+    Here True means attend. Many models expect the opposite, or 0 and -inf.
     """
     length = target.size(1)
     of_source = source.ne(CONFIG.pad)[:, None, None]  # [B, 1, 1, S]
@@ -81,17 +81,17 @@ def masks(source, target):
 
 
 def swapped(tensor):
-    """Swap batch and length where your model has the length first."""
+    """Swap batch and length if your model has the length first."""
     return tensor if BATCH_FIRST else tensor.transpose(0, 1)
 
 
 def embedding(model, ids):
-    """Ids [B, L] → the encoder's first layer's input [B, L, D]: embeddings, positions, dropout."""
+    """Return the input [B, L, D] of the encoder's first layer: embeddings, positions, dropout."""
     return swapped(model.encoder.embedding(swapped(ids)))
 
 
 def target_embedding(model, ids):
-    """Ids [B, L] → the decoder's first layer's input [B, L, D]."""
+    """Return the input [B, L, D] of the decoder's first layer for ids [B, L]."""
     return swapped(model.decoder.embedding(swapped(ids)))
 
 
@@ -107,7 +107,7 @@ def decoder_layer(model, x, memory):
 
 
 def attention(q, k, v, mask):
-    """Equation 1: [B, H, T, d_k], [B, H, S, d_k], [B, H, S, d_v] → [B, H, T, d_v].
+    """Return equation 1 of q [B, H, T, d_k], k [B, H, S, d_k], v [B, H, S, d_v]: [B, H, T, d_v].
 
     The mask is None, or True where a query may attend to a key: bool [B, 1, T, S].
     """
@@ -115,7 +115,10 @@ def attention(q, k, v, mask):
 
 
 def loss(logits, target):
-    """Logits [B, T, V] and the tokens to predict [B, T], with padding → one number."""
+    """Return the loss, one number, of logits [B, T, V] and the tokens to predict [B, T].
+
+    The tokens include padding.
+    """
     log_probs = torch.log_softmax(logits, dim=-1)
     total, _ = label_smoothed_loss(log_probs, target, CONFIG.label_smoothing, CONFIG.pad)
     return total / target.ne(CONFIG.pad).sum()
@@ -132,7 +135,7 @@ def training_loss(model, source, target):
 
 
 def learning_rate(step):
-    """Of the base model (d_model 512, 4,000 warm-up steps); step 1 is the first."""
+    """Return the base model's learning rate (d_model 512, 4,000 warm-up steps); step 1 is first."""
     return equation_3(step, d_model=512, warmup_steps=4000)
 
 
@@ -142,7 +145,7 @@ def optimizer(model):
 
 
 def translate(model, source):
-    """Ids [B, S], each row ending with config.end → a list of B lists of ids, by beam search.
+    """Translate ids [B, S], whose rows end with config.end, by beam search: B lists of ids.
 
     A list may begin with config.start and end with config.end and padding, or not.
     """

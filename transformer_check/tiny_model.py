@@ -1,9 +1,9 @@
-"""A model that is trained on a few sentences, so that its translations show how it searches (6.1).
+"""A model that is trained on a few sentences, so that its translations show its search (6.1).
 
-It learns six sources in a second. Two have a short and a long translation, so likely that only the
-paper's length penalty chooses the long one of the first and the short one of the second; one has a
-translation without end; one begins with a word that is likely and leads nowhere, which greedy
-decoding takes; one is padded.
+It learns six sources in a second. Two have a short and a long translation, with probabilities for
+which only the paper's length penalty chooses the long one of the first source and the short one of
+the second. One has a translation without an end. One has a probable first token with improbable
+continuations, which greedy decoding chooses. One is padded.
 
 Shape letters: B batch, S source, T target.
 """
@@ -20,13 +20,13 @@ from .subject import AdapterError, Subject, describe
 from .trace import Event, trace_model
 
 SHORT_SHARES = (0.55, 0.635)
-"""how likely the short translations of the first two sources are"""
+"""probabilities of the short translations of the first two sources"""
 LIKELY, LEADS = 0.6, 5
-"""how likely the first word that leads nowhere is, and after how many words it may go on"""
+"""probability of the misleading first token, and the number of its continuations"""
 LONG, EXTRA = 11, 50
-"""words of the long translations; how much longer than a source a translation may be (6.1)"""
+"""tokens of the long translations; how much longer than its source a translation may be (6.1)"""
 UPDATES = 400
-"""how many updates a model is taught at most; large ones a quarter"""
+"""greatest number of updates; a quarter of it for large models"""
 LARGE = 5_000_000
 """parameters of a large model"""
 ENDLESS = 2
@@ -62,7 +62,7 @@ class TinyModel:
             self.translations = self.translate()
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
-        """Return log P of the pairs, and of the endless translation."""
+        """Return log P of each pair, and log P of the endless translation."""
         numbers = [number for number, _, _ in self.pairs]
         rows = [row for _, row, _ in self.pairs]
         of_pairs = self.log_probability(self.source[numbers], rows)
@@ -70,7 +70,10 @@ class TinyModel:
         return of_pairs, endless[0]
 
     def teach(self) -> None:
-        """Train until each translation is as likely as it should be."""
+        """Train the model until each translation has about its intended probability.
+
+        ``failed`` says why the model has not learned them; else it is empty.
+        """
         shares = torch.tensor([share for _, _, share in self.pairs])
         rate = min(3e-3, 0.1 / self.config.d_model)
         adam = torch.optim.Adam(self.model.parameters(), lr=rate, betas=(0.9, 0.98))
@@ -102,7 +105,10 @@ class TinyModel:
                 self.failed += f"; its logits are multiplied by {factor:.3g}, see output-scale"
 
     def choices(self) -> list[str]:
-        """Return which translations of the first two sources the paper's penalty chooses."""
+        """Return the translations, short or long, that the paper's penalty chooses for each pair.
+
+        The pairs are the translations of the first two sources.
+        """
         of_short = gnmt(len(self.short))
         of_long = gnmt(len(self.long))
         names = []
@@ -111,7 +117,7 @@ class TinyModel:
         return names
 
     def log_probability(self, source: Tensor, rows: list[list[int]]) -> Tensor:
-        """log P of each row, as a translation of its source: [B]."""
+        """Return log P [B] of each row as the translation of its source."""
         longest = max(map(len, rows))
         pads = [row + [self.config.pad] * (longest - len(row)) for row in rows]
         target = torch.tensor(pads)
@@ -121,8 +127,10 @@ class TinyModel:
         return of_words.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
 
     def translate(self) -> list[list[int]]:
-        """Return what the file's function gives: without ``start``, up to ``end``, without
-        padding.
+        """Return the result of translate() without ``start``, padding and what follows ``end``.
+
+        Raises:
+            AdapterError: it is not one list of ids for each source.
         """
         c = self.config
         translations = self.subject.call("translate", self.model, self.source)
@@ -144,11 +152,11 @@ class TinyModel:
         return clean
 
     def limits(self) -> list[int]:
-        """Return the greatest length of each translation."""
+        """Return the greatest length of each translation: 50 tokens more than its source."""
         return [int((row != self.config.pad).sum()) + EXTRA for row in self.source]
 
     def simulate(self, search: Search, decoder: Decoder) -> list[list[int]]:
-        """Return the translations that a search gives; a limit is that of translate()."""
+        """Return the translations by a search, with the length limit of translate()."""
         c = self.config
         rows = []
         for n, limit in enumerate(self.limits()):
@@ -157,7 +165,7 @@ class TinyModel:
         return rows
 
     def count_equal(self, search: Search, decoder: Decoder, misses: int = 0) -> int:
-        """Count the translations that a search gives, too; 0 if more than some are others."""
+        """Count the translations that a search finds; 0 if it misses more than ``misses``."""
         equal = 0
         for tried, n in enumerate((0, 3, 5, 6, 7, 1, 4, ENDLESS), start=1):
             equal += self.gives(search, decoder, n)
@@ -166,7 +174,7 @@ class TinyModel:
         return equal
 
     def gives(self, search: Search, decoder: Decoder, n: int) -> bool:
-        """Return whether a search gives a translation, with one of the limits that it may have."""
+        """Return whether a search finds a translation, with one of the possible length limits."""
         c = self.config
         limits = {self.limits()[n], self.limit}  # with or without padding
         for limit in limits | {self.cut(limit) for limit in limits}:
@@ -177,11 +185,11 @@ class TinyModel:
         return False
 
     def is_random(self) -> bool:
-        """Return whether translate() gives other translations when it is called again."""
+        """Return whether a second call of translate() returns other translations."""
         return self.translate() != self.translations
 
     def cut(self, limit: int) -> int:
-        """Return the length limit of translate(), if it is lower than a limit."""
+        """Return a length limit, or that of translate() if it is lower."""
         longest = len(self.translations[ENDLESS])
         return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
 
@@ -194,10 +202,12 @@ class TinyModel:
         ]
 
     def mistake_in_forward(self) -> str:
-        """Look at random numbers and weights while translate() runs, with a padded source.
+        """Return the mistake that random numbers and weights show while translate() runs.
+
+        The source is padded.
 
         Returns:
-            the end of a sentence, or nothing
+            the predicate of a sentence, or nothing
         """
         model = self.subject.build(dropout=0.5)
         size = self.source.size(1)
@@ -210,7 +220,7 @@ class TinyModel:
 
 
 def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
-    """Return the end of a sentence for weights that show later or padded tokens, or nothing.
+    """Return the predicate of a sentence for weights of later or padded tokens, or nothing.
 
     Args:
         events: the softmaxes of a search for one source that ends in padding

@@ -1,4 +1,4 @@
-"""What a model asks of torch while it runs: softmaxes, wide products, and random numbers.
+"""Traces of what a model computes with torch: softmaxes, wide products and random numbers.
 
 Shape letters: B batch, H heads, S source, T target.
 """
@@ -24,7 +24,7 @@ Layouts = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Event:
-    """A softmax, or a product with d_ff numbers for each word: the feed-forward network's first."""
+    """A softmax, or a product with d_ff elements per token: the feed-forward network's first."""
 
     operand: Tensor
     """the scores of a softmax, with queries and keys as the last two dimensions; of a product, its
@@ -38,31 +38,31 @@ class Event:
 
 
 def place(tensor: Tensor) -> int:
-    """Return the same number for a tensor and its views."""
+    """Return the address of a tensor's memory, the same for all its views."""
     return int(tensor.untyped_storage().data_ptr())
 
 
 def to_front(tensor: Tensor, layouts: Layouts) -> Tensor:
-    """Move queries and keys to the last two dimensions."""
+    """Move the dimensions of queries and keys to the end."""
     where = layouts.get(tensor.dim())
     return tensor if where is None else tensor.movedim(where, (-2, -1))
 
 
 def dimension_behind(dimension: int, dims: int, layouts: Layouts) -> int:
-    """Return where :func:`to_front` puts a dimension, counted from the end."""
+    """Return the index, from the end, of a dimension after :func:`to_front`."""
     queries, keys = layouts.get(dims, (dims - 2, dims - 1))
     order = [n for n in range(dims) if n not in (queries, keys)]
     return [*order, queries, keys].index(dimension % dims) - dims
 
 
 class Trace(TorchDispatchMode):
-    """Keeps the events, and the shape of every draw of random numbers.
+    """Records the events, and the shape of every draw of random numbers.
 
-    A softmax that is written out, exp(x) / exp(x).sum(), is one, too.
+    A softmax that is written as exp(x) / exp(x).sum() is an event, too.
 
     Args:
         wide: d_ff, if its products are events too
-        replay: what the events are to give instead of what they would
+        replay: results that replace those of the events, in order
         layouts: which dimensions of attention weights are queries and keys; else the last two
     """
 
@@ -92,7 +92,7 @@ class Trace(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Newer torch would otherwise go through its compiler's switches at every operation."""
+        """Return False: otherwise newer torch runs its compiler's switches at every operation."""
         return False
 
     def __torch_dispatch__(
@@ -121,7 +121,7 @@ class Trace(TorchDispatchMode):
         return result
 
     def read(self, name: str, args: Any) -> None:
-        """Keep the left operand of a product that sums over d_ff numbers."""
+        """Record the left operand of a product that sums over d_ff elements."""
         operand = args[1] if name in ("addmm", "baddbmm") else args[0]
         over = 1 if name == "convolution" else -1
         if operand.size(over) == self.wide:
@@ -139,7 +139,7 @@ class Trace(TorchDispatchMode):
     def softmax(
         self, scores: Tensor, result: Tensor, over: int | None, name: str = "softmax"
     ) -> Any:
-        """Keep a softmax, and return what it is to give."""
+        """Record a softmax, and return its result or its replacement."""
         dims = result.dim()
         scores = to_front(scores, self.layouts).detach().clone()
         weights = to_front(result, self.layouts).detach().clone()
@@ -147,21 +147,24 @@ class Trace(TorchDispatchMode):
         return self.event(Event(scores, weights, True, self.module(), place_of_sum), result)
 
     def module(self) -> nn.Module | None:
-        """Return the innermost module that is running and has a part of its own."""
+        """Return the innermost running module that is neither a softmax nor a dropout."""
         own = [each for each in self.running if not isinstance(each, (nn.Softmax, nn.Dropout))]
         return own[-1] if own else None
 
     def enter(self, module: nn.Module, _: Any) -> None:
-        """Note that a module's forward begins."""
+        """Record that a module's forward begins."""
         self.running.append(module)
 
     def leave(self, module: nn.Module, *_: Any) -> None:
-        """Note that a module's forward has ended, and those in it that raised."""
+        """Record that a module's forward has ended, and those in it that raised."""
         while self.running and self.running.pop() is not module:
             pass
 
     def event(self, event: Event, result: Tensor) -> Tensor:
-        """Keep an event, and return what it is to give; copies, since the model may write there."""
+        """Record an event, and return its result or its replacement.
+
+        The replacement is a copy, since the model may write into it.
+        """
         number = len(self.events)
         self.events.append(event)
         if self.replay is None or number >= len(self.replay):
@@ -176,7 +179,7 @@ class Trace(TorchDispatchMode):
 
 
 def rate_of(name: str, args: Any) -> list[float]:
-    """Return the rate of a dropout, by the numbers that it draws; nothing if they do not tell."""
+    """Return the rate of a dropout from the arguments of its draw; empty if they do not show it."""
     if name == "native_dropout":
         return [float(args[1])]
     if name in ("bernoulli", "bernoulli_") and len(args) > 1 and isinstance(args[1], float):
@@ -185,17 +188,17 @@ def rate_of(name: str, args: Any) -> list[float]:
 
 
 def summed_dimension(numbers: Tensor, sums: Tensor) -> int | None:
-    """Return the one dimension in which sums have one number and the numbers have several."""
+    """Return the only dimension in which the sums have size 1 and the numbers are larger."""
     pairs = zip(numbers.shape, sums.shape, strict=True)
     different = [n for n, (one, two) in enumerate(pairs) if one != two]
     return different[0] if len(different) == 1 and sums.shape[different[0]] == 1 else None
 
 
 def layouts_of(softmaxes: list[Tensor], source: int, target: int) -> Layouts:
-    """Find queries and keys in the weights of cross-attention, whose lengths differ.
+    """Return the dimensions of queries and keys, found in the weights of cross-attention.
 
     Args:
-        softmaxes: weights of a run with one sentence
+        softmaxes: attention weights of a run with one sentence
         source: S, which is the length of no other dimension
         target: T, likewise
     """
@@ -213,7 +216,7 @@ def trace_model(
     replay: Sequence[Tensor] | None = None,
     layouts: Layouts | None = None,
 ) -> Iterator[Trace]:
-    """Trace the block; attention that is one kernel of torch's is computed in its parts."""
+    """Trace the context; fused attention kernels of torch are computed in their parts."""
     kernels = torch.backends.cuda  # these switches count on CPUs, too
     before = kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled()
     kernels.enable_flash_sdp(False)

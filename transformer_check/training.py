@@ -68,7 +68,7 @@ class LossOfLogits:
         self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
 
     def name_of_mistake(self, logits: Tensor, gradient: Tensor) -> str:
-        """Return the sentence of the loss whose gradient is the most like one, if any is."""
+        """Return the sentence of the wrong loss with the most similar gradient, or nothing."""
         seen = gradient[self.real].flatten()
         best = 0.95
         mistake = ""
@@ -83,7 +83,11 @@ class LossOfLogits:
         return mistake
 
     def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
-        """Of the loss, with respect to the logits [B, T, V]."""
+        """Return the gradient of the loss with respect to the logits [B, T, V].
+
+        Raises:
+            AdapterError: the loss is not one number, or its gradient is zero or not finite.
+        """
         logits = logits.clone().requires_grad_()
         loss = subject.call("loss", logits, self.target)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
@@ -194,7 +198,7 @@ def loss_without_padding(subject: Subject) -> Finding:
     explains=("training-loss",),
 )
 def loss_over_tokens(subject: Subject) -> Finding:
-    """Compare the weights of all tokens, ends of sentences included."""
+    """Compare the weights of all tokens in the loss, ends of sentences included."""
     loss = LossOfLogits(subject)
     if loss.misfit > 1e-3:
         return not_run("the loss is no cross entropy of the softmax")
@@ -219,7 +223,7 @@ def loss_over_tokens(subject: Subject) -> Finding:
 
 
 def look_at_divisor(by: float, expected: str, tokens: int, sentences: int, length: int) -> Finding:
-    """Return whether a sum is divided by one or by the number of tokens; else by what."""
+    """Return the finding on the divisor of a sum, which may be 1 or the number of tokens."""
     divisors = {
         1: "",
         tokens: "",

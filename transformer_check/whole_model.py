@@ -1,4 +1,4 @@
-"""Checks that need only ``build`` and ``logits``: what reaches what, matrices, heads.
+"""Checks that need only ``build`` and ``logits``: masks, order, batches, heads.
 
 Shape letters: B batch, S source, T target, V vocabulary, D d_model, N layers, H heads.
 """
@@ -19,7 +19,7 @@ from .trace import trace_model
 
 
 def leak(change: float, cause: str, fix: str) -> Finding:
-    """Return an error if the logits have changed, with the size of the change."""
+    """Return an error, with the size of the change, if the logits have changed."""
     if change < SAME:
         return passed()
     found = f"{cause} changes the logits by {change:.2g} standard deviations"
@@ -34,7 +34,7 @@ def leak(change: float, cause: str, fix: str) -> Finding:
     explains=("target-padding", "training-mode", "adapter-decoder", "beam-search"),
 )
 def later_tokens(subject: Subject) -> Finding:
-    """Replace later target tokens: the logits at earlier positions may not change."""
+    """Check that replacing later target tokens does not change the logits of earlier ones."""
     change = leak_of_later_tokens(subject)
     with training_mode(subject):
         change_in_training = leak_of_later_tokens(subject)
@@ -65,7 +65,7 @@ def later_tokens(subject: Subject) -> Finding:
     ),
 )
 def uses_source(subject: Subject) -> Finding:
-    """Replace the source: the logits have to change."""
+    """Check that replacing the source changes the logits."""
     other = subject.logits(subject.words(2, subject.source.size(1), seed=1), subject.target)
     if difference(subject.output, other) > SAME:
         return passed()
@@ -105,7 +105,10 @@ def batch_independence(subject: Subject) -> Finding:
     fails="The encoder does not know the order of the source tokens.",
 )
 def source_order(subject: Subject) -> Finding:
-    """Shuffle the source: without positions, attention sees a set of tokens."""
+    """Check that shuffling the source changes the logits.
+
+    Without positions, attention sees a set of tokens.
+    """
     shuffled = subject.source[:, [3, 0, 5, 1, 6, 2, 4]]
     if difference(subject.output, subject.logits(shuffled, subject.target)) > SAME:
         return passed()

@@ -1,9 +1,9 @@
-"""The sub-layers of a model while it runs, and what reaches what; from ``logits`` alone.
+"""The sub-layers of a running model, and which output reaches which input, from ``logits`` alone.
 
-The parts of a model are its softmaxes and the wide products of its feed-forward networks. A run in
-which each part gives what it gave before, and one gives something else, shows what reads it: where
-attention weights and hidden numbers stay, a change travels by values and residual connections only,
-and the scores of the next softmax show whether it has arrived.
+The parts of a model are its softmaxes and the wide products of its feed-forward networks. In a
+replay each part returns its recorded result, except for one part that returns other numbers. Since
+attention weights and activations stay the same, the change travels by values and residual
+connections only, and the scores of the next softmax show whether it has arrived.
 
 Shape letters: S source, T target.
 """
@@ -30,7 +30,7 @@ DECODER = (SELF_ATTENTION, CROSS_ATTENTION, DECODER_FFN)
 
 LOGITS = "the logits"
 HIDDEN = -9e3
-"""A lower score is a mask's."""
+"""A lower score is set by a mask."""
 ARRIVED = 1e-5
 """A change of this many standard deviations; where nothing arrives, each number stays the same."""
 
@@ -45,12 +45,12 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The part's name for messages."""
         return f"{self.kind} {self.layer}"
 
 
 class Wiring:
-    """The parts of a subject's model, and what reaches what.
+    """The parts of a subject's model, and which of them reach which.
 
     ``problem`` says why there is nothing to look at, or is empty.
     """
@@ -73,15 +73,13 @@ class Wiring:
             self.problem = "two runs of the model have different softmaxes"
 
     def run(self, replay: list[Tensor] | None = None) -> tuple[list[Event], Tensor]:
-        """Return the events of one sentence and its logits; with what the events are to give, if
-        given.
-        """
+        """Return the events and logits of one sentence; ``replay`` replaces the events' results."""
         with trace_model(self.wide, replay, self.subject.layouts) as trace:
             logits = self.subject.logits(self.source, self.target)
         return trace.events, logits.detach()
 
     def kind(self, event: Event) -> str:
-        """Of the part that caused it; nothing if it is none of the model's five."""
+        """Return the kind of part that caused an event; empty if it is none of the five."""
         s, t = self.source.size(1), self.target.size(1)
         if event.is_softmax:
             kinds = {
@@ -94,7 +92,7 @@ class Wiring:
         return {s: ENCODER_FFN, t: DECODER_FFN}.get(rows, "")
 
     def find_parts(self) -> list[Part]:
-        """In the order of their first events: of each kind one in each layer."""
+        """Return the parts, one of each kind per layer, in the order of their first events."""
         layers = self.subject.config.layers
         numbers: dict[str, list[int]] = {kind: [] for kind in (*ENCODER, *DECODER)}
         for number, event in enumerate(self.events):
@@ -120,7 +118,7 @@ class Wiring:
         return self.subject.names_of(event.module for event in events)
 
     def part(self, kind: str, layer: int) -> Part | None:
-        """Nothing if it was not seen."""
+        """Return a part, or None if it was not seen."""
         for part in self.parts:
             if (part.kind, part.layer) == (kind, layer):
                 return part
@@ -128,13 +126,11 @@ class Wiring:
 
     @lru_cache(maxsize=None)  # noqa: B019 (lives as long as the subject's card is made)
     def baseline(self, blocked: tuple[Part, ...] = ()) -> tuple[list[Event], Tensor]:
-        """Return a run where all parts give what they gave, and weights of ``blocked`` ones are
-        zero.
-        """
+        """Return the events and logits of a replay with zero weights of the ``blocked`` parts."""
         return self.run(self.replay(blocked))
 
     def replay(self, blocked: tuple[Part, ...] = ()) -> list[Tensor]:
-        """Return what each event is to give."""
+        """Return the results for a replay: the recorded ones, and zero for ``blocked`` parts."""
         results = [event.result for event in self.events]
         for part in blocked:
             for number in part.events:
@@ -143,9 +139,7 @@ class Wiring:
 
     @lru_cache(maxsize=None)  # noqa: B019
     def reached(self, part: Part, blocked: tuple[Part, ...] = ()) -> frozenset[str]:
-        """Return the names of parts, and the logits, that change where ``part`` gives something
-        else.
-        """
+        """Return the parts, by name, and LOGITS, that change if ``part`` returns other numbers."""
         numbers = torch.Generator().manual_seed(part.events[0])
         replay = self.replay(blocked)
         for number in part.events:
@@ -165,7 +159,7 @@ class Wiring:
     def with_other_words(
         self, of_source: bool, blocked: tuple[Part, ...]
     ) -> tuple[list[Event], Tensor]:
-        """As :meth:`baseline`, with other words in the source or in the target."""
+        """Run :meth:`baseline` with other tokens in the source or in the target."""
         source, target = self.source, self.target
         if of_source:
             self.source = self.subject.words(1, source.size(1), seed=14)
@@ -177,9 +171,9 @@ class Wiring:
             self.source, self.target = source, target
 
     def passes_input(self, part: Part) -> bool:
-        """Return whether other words change anything behind a part that gives always the same.
+        """Return whether a part's input reaches the layer's output although its output is fixed.
 
-        They do if the part's input is added to that.
+        Other tokens then change the result, because the part's input is added to its output.
         """
         is_attention = self.events[part.events[0]].is_softmax
         blocked = (part,) if is_attention else ()
@@ -193,23 +187,26 @@ class Wiring:
     def reaches(
         self, start: Part | None, end: Part | str | None, blocked: tuple[Part, ...] = ()
     ) -> bool:
-        """True, too, where one of them was not seen."""
+        """Return whether a part's output reaches another part; True if one was not seen."""
         if start is None or end is None:
             return True
         return (end if isinstance(end, str) else end.name) in self.reached(start, blocked)
 
     def cross_attentions_but(self, layer: int | None = None) -> tuple[Part, ...]:
-        """Of all layers but one: blocked, nothing of the source passes through them."""
+        """Return the cross-attentions of all layers but one.
+
+        If they are blocked, the source reaches the decoder in that layer only.
+        """
         return tuple(p for p in self.parts if p.kind == CROSS_ATTENTION and p.layer != layer)
 
 
 def has_changed(before: Event, after: Event) -> bool:
-    """Return whether an event is computed from other numbers than before."""
+    """Return whether the scores or activations of an event have changed."""
     return difference(shown_scores(before), shown_scores(after)) > ARRIVED
 
 
 def perturb(event: Event, numbers: torch.Generator) -> Tensor:
-    """Other attention weights, or other hidden numbers."""
+    """Return other attention weights or other activations for an event."""
     if event.is_softmax:
         return event.result * (0.5 + torch.rand(event.result.shape, generator=numbers))
     noise = torch.randn(event.result.shape, generator=numbers)
@@ -217,14 +214,14 @@ def perturb(event: Event, numbers: torch.Generator) -> Tensor:
 
 
 def shown_scores(event: Event) -> Tensor:
-    """Return what an event is computed from; zero where a mask hides it."""
+    """Return the scores or activations of an event; zero where a mask hides them."""
     operand = event.operand.float()
     return operand.masked_fill(operand < HIDDEN, 0.0) if event.is_softmax else operand
 
 
 @lru_cache(maxsize=1)
 def wiring_of(subject: Subject) -> Wiring:
-    """Return the subject's; one for all checks."""
+    """Return the wiring of a subject, computed once for all checks."""
     return Wiring(subject)
 
 
@@ -234,7 +231,7 @@ WiringCheck = Callable[[Wiring], Finding]
 def check_of_wiring(
     check_id: str, section: str, **texts: Any
 ) -> Callable[[WiringCheck], WiringCheck]:
-    """Put the function below into the checks; it is not called where a model shows no wiring."""
+    """Register the decorated function as a check; it is not run if a model shows no wiring."""
 
     def add(look: WiringCheck) -> WiringCheck:
         @check_of(check_id, section, **texts)
