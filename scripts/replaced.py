@@ -1,4 +1,4 @@
-"""Makes the table of docs/coming-from-fairseq.md: which attributes of fairseq the plugin replaces.
+"""Makes the table of transformer_plugin/README.md: which attributes of fairseq the plugin replaces.
 
     python scripts/replaced.py            write the table
     python scripts/replaced.py --check    exit 1 if it is stale
@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from-fairseq.md"
+PAGE = Path(__file__).resolve().parent.parent / "transformer_plugin" / "README.md"
 BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
 
 
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     if not check:
         PAGE.write_text(page(text), encoding="utf-8")
     elif page(text) != text:
-        print("docs/coming-from-fairseq.md is stale: run python scripts/replaced.py")
+        print("transformer_plugin/README.md is stale: run python scripts/replaced.py")
         return 1
     return 0
 

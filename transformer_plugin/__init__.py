@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" for fairseq: load with ``--user-dir``.
 
 The paper itself is in vaswani_transformer/. Importing this package registers it with fairseq, and
-replaces those attributes of fairseq that docs/coming-from-fairseq.md lists.
+replaces those attributes of fairseq that transformer_plugin/README.md lists.
 
     config.py           every option, its default, and the paper's symbol for it
     checks.py           refuses options that cannot work

@@ -120,7 +120,7 @@ def test_our_task_compares_dictionaries():
 
 def test_the_page_names_what_vaswani_train_replaces():
     """And nothing else, in the table below the one that is made."""
-    page = (ROOT / "docs" / "coming-from-fairseq.md").read_text(encoding="utf-8")
+    page = (ROOT / "transformer_plugin" / "README.md").read_text(encoding="utf-8")
     table = page.partition("While it trains, `vaswani train` also replaces these")[2]
     rows = re.findall(r"^\| `([\w.]+)`", table.partition("**The process**")[0], re.MULTILINE)
     replaced = replacements(MagicMock(), MagicMock(), {})

@@ -1,7 +1,7 @@
 """``@replaces``: the one way in which the plugin changes fairseq.
 
 Each replacement says why, and is listed in ``REPLACED``, from which ``scripts/replaced.py`` makes
-the table of docs/coming-from-fairseq.md. What repairs fairseq is replaced when the file that it
+the table of transformer_plugin/README.md. What repairs fairseq is replaced when the file that it
 stands in is imported; what protects a training, when ``protect`` is called.
 """
 
