@@ -69,5 +69,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what there is, imported or not."""
+    """Return the names of the public interface, imported or not."""
     return sorted({*globals(), *__all__, "__version__"})

@@ -95,7 +95,7 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def run_verb(argv: list[str] | None) -> int:
-    """Parse one command line and run its verb; returns the exit code."""
+    """Parse one command line, run its verb, and return the exit code."""
     parser = top_parser()
     args = parser.parse_args(argv)
     if args.verb is None:

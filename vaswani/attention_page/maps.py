@@ -99,7 +99,7 @@ class Attention:
 
 @contextlib.contextmanager
 def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
-    """Return the model in a folder; a run or a checkpoint is packed into a temporary folder first.
+    """Yield the model in a folder; pack a run or a checkpoint into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
 
@@ -169,7 +169,7 @@ def attend(translator: Translator, source: str, target: str | None, max_weights:
 
 
 def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentence, list[int]]:
-    """Return the source, or the target, as the model reads it, and its numbers, with the end.
+    """Return the source, or the target, as the model reads it, and its ids with the end.
 
     Raises:
         UserError: it is empty, or too long for the model.
@@ -185,7 +185,7 @@ def sentence(translator: Translator, text: str, name: str) -> tuple[InputSentenc
 
 
 def translate_ids(translator: Translator, read: InputSentence) -> list[int]:
-    """Translate a sentence; returns ids with the end, which a truncated translation lacks."""
+    """Translate a sentence, and return ids with the end, which a truncated translation lacks."""
     hypotheses = translator.search([read], translator.options.changed(nbest=1))
     tokens: list[int] = hypotheses[0][0].tokens
     end = translator.engine.target.eos()

@@ -48,7 +48,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Look inside the model that the arguments name."""
+    """Write the attention page and pictures of the model that the arguments name."""
     from vaswani.attention_page.maps import attend, open_model
     from vaswani.attention_page.page import MOST_WEIGHTS, page
     from vaswani.attention_page.picture import draw_layers

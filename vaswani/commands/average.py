@@ -39,7 +39,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Choose, average, validate, write."""
+    """Choose checkpoints, average them, validate the average, and write it."""
     from vaswani.folders.run import average_name
     from vaswani.training import checkpoints
     from vaswani.training.choosing_average import check_output, write_average

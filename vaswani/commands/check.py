@@ -45,7 +45,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print the template, or a file's card."""
+    """Print the template, or the report card of a file."""
     from transformer_check import check, template_text
     from transformer_check.explain import explain
 

@@ -52,7 +52,7 @@ class Options(Checked):
 
 
 def run(options: Options) -> int:
-    """Export what the options name.
+    """Export the packed model that the options name.
 
     Raises:
         UserError: a model that the target cannot express, no text for the proof, or a failed proof.

@@ -46,7 +46,7 @@ class Options(search_options.as_arguments([*BEAM_OPTIONS, "length_penalty", "max
 
 
 def run(options: Options) -> int:
-    """Translate, unless the same translation is there already."""
+    """Translate a test set, unless the same translation exists already."""
     from vaswani.decoding.generation import Request, generate, has_references
     from vaswani.training.checkpoints import find_checkpoint
     from vaswani_transformer.fast.malloc import keep_freed_memory

@@ -37,7 +37,7 @@ class Options(DataOptions):
 
 
 def run(options: Options) -> int:
-    """Pack what the arguments name."""
+    """Pack the model that the arguments name."""
     from vaswani.training.checkpoints import find_checkpoint
 
     checkpoint, trained = find_checkpoint(options.model)
@@ -56,7 +56,7 @@ def pack(
     options: DataOptions | None = None,
     half: bool = False,
 ) -> ModelFolder:
-    """Pack a model into a folder that translates text, unless it is there already.
+    """Pack a model into a folder that translates text, unless the folder exists already.
 
     Args:
         run: was trained by ``vaswani train``, or is the folder that ``checkpoint`` is in

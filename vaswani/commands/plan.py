@@ -27,7 +27,7 @@ class Options(Hardware):
 
 
 def run(options: Options) -> int:
-    """Work out the plan and print it."""
+    """Compute the plan and print it."""
     from vaswani.planning.training_plan import table, training_plan
 
     print(table(training_plan(options.config, options.overrides, options)))

@@ -19,7 +19,7 @@ from vaswani.data.read_recipe import PrepareOptions as Options
 
 
 def run(options: Options) -> int:
-    """Prepare what the arguments name."""
+    """Prepare the text that the arguments name."""
     from vaswani.data.preparation import prepare
 
     prepare(options)

@@ -26,7 +26,7 @@ def file_for(words: Sequence[str]) -> str:
 
 
 def module_of(file: str) -> ModuleType:
-    """Return a file of ``vaswani.paper``, imported."""
+    """Import a file of ``vaswani.paper`` and return its module."""
     return importlib.import_module(f"vaswani.paper.{file}")
 
 

@@ -27,7 +27,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Train what the arguments name."""
+    """Train the run that the arguments name."""
     from vaswani.training.training import train
 
     train(options.config, overrides=options.overrides)

@@ -88,7 +88,7 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
 
 
 def run(options: Options) -> int:
-    """Translate what the arguments name."""
+    """Translate with the model that the arguments name."""
     check_columns(options)
     model = read_model(Path(options.model))
     if isinstance(model, ModelFolder):  # an export needs no torch
@@ -98,7 +98,7 @@ def run(options: Options) -> int:
 
 
 def translate(model: ModelFolder | ExportedModel, **options: Any) -> None:
-    """Translate text with a model that was read: files, or standard input.
+    """Translate files, or standard input, with a model that was read.
 
     Args:
         model: :meth:`ModelFolder.read`, or what ``vaswani pack`` as a function returns
@@ -114,7 +114,7 @@ def translate(model: ModelFolder | ExportedModel, **options: Any) -> None:
 
 
 def check_columns(options: Options) -> None:
-    """Raise UserError for two forms of output at once."""
+    """Raise UserError if two forms of output are requested at once."""
     if options.json and options.scores:
         raise UserError(
             "--scores and --json exclude each other: JSON lines always have the score, so leave "
@@ -177,7 +177,7 @@ def translate_windows(
     write: Callable[[list[str]], object],
     tally: Tally,
 ) -> None:
-    """Translate window by window; each is written as soon as it is done."""
+    """Translate window by window, and write each one as soon as it is translated."""
     from vaswani.common.progress import bar  # here: --help does without tqdm
 
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
@@ -270,7 +270,7 @@ class LineTranslator:
         return self.translator
 
     def rows(self, lines: Sequence[str], first: int, tally: Tally, progress: Progress) -> list[str]:
-        """Return what is written for a window: ``nbest`` rows per line, or one JSON object.
+        """Return the rows of a window: ``nbest`` rows per line, or one JSON object.
 
         Args:
             lines: raw text
@@ -292,7 +292,7 @@ class LineTranslator:
         return rows
 
     def written(self, line: TranslatedLine) -> list[str]:
-        """Return what is written for a line."""
+        """Return the rows of a line."""
         search = self.search_options
         if self.options.json:
             return [as_json(line, search.nbest, search.print_alignment)]
@@ -305,7 +305,7 @@ class LineTranslator:
         return len(sentence.subwords) > self.usual_length
 
     def read(self, line: str, translator: Translator) -> Line:
-        """Convert a line to the model's input, split into sentences if it is to be."""
+        """Convert a line to the model's input, split into sentences if the options say so."""
         whole = translator.read(line)
         is_split = self.may_split and (
             self.options.split_sentences == ALWAYS or self.is_long(whole)

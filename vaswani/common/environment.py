@@ -99,8 +99,7 @@ def machine(device: str) -> Table:
 
 
 def hardware_name(facts: Table) -> str:
-    """Return the hardware in the name of a record: ``nvidia-h200``,
-    ``amd-epyc-family-25-model-1-2cpu``.
+    """Return the hardware in a record's name: ``nvidia-h200``, ``amd-epyc-family-25-model-1-2cpu``.
 
     Args:
         facts: of :func:`machine`
@@ -127,7 +126,7 @@ def commit() -> str | None:
 
 
 def cpu_name() -> str:
-    """Return the processor's model name if the system gives it, with what tells generations apart.
+    """Return the processor's model name, and the numbers that tell its generation, if known.
 
     A virtual machine may report only ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
     """

@@ -24,8 +24,7 @@ class UserError(ValueError):
 
 
 def refusal_of_fairseq(error: BaseException) -> str:
-    """Return what fairseq says of a value, file or machine that it cannot use; "" for any other
-    error.
+    """Return fairseq's message on a value, file or machine that it cannot use; "" for other errors.
 
     It has no class of errors for that: it raises ValueError, AssertionError, NotImplementedError or
     Exception itself, or leaves it to torch and numpy. What Python raises at a bug (TypeError,
@@ -46,7 +45,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(numbers: Sequence[int], most: int = 20) -> str:
-    """Return the first of them, and how many more there are: ``3, 1,205 and 18 more``."""
+    """Return the first numbers and how many follow: ``3, 1,205 and 18 more``."""
     more = len(numbers) - most
     return ", ".join(f"{n:,}" for n in numbers[:most]) + (f" and {more:,} more" if more > 0 else "")
 

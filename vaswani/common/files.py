@@ -98,9 +98,7 @@ def read_json(path: Path) -> Table:
 
 
 def read_record(path: Path, from_json: Callable[[Table], T]) -> T:
-    """Return what a JSON file says, as a type; ``from_json`` reads its table, empty if there is
-    none.
-    """
+    """Read a JSON file as a type; ``from_json`` gets its table, empty if there is no file."""
     return from_json(read_json(path))
 
 
@@ -145,7 +143,7 @@ def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
 
 
 def _take(path: Path, what: str) -> IO[str] | None:
-    """Return the locked file with our process in it, or None if there are no locks.
+    """Lock the file and return it, with our process's number in it; None if there are no locks.
 
     ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
     by seconds, and would keep the same command from continuing.
@@ -247,7 +245,7 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def is_report(path: Path, *keys: str) -> bool:
-    """Return whether a file is a JSON table with these keys."""
+    """Return whether a file is a JSON table with the keys of a report."""
     return path.is_file() and set(keys) <= set(read_json(path))
 
 

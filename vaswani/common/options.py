@@ -204,7 +204,7 @@ class Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Store the value; argparse's error for a second one."""
+        """Store the value; raise argparse's error for a second one."""
         self.times += 1
         if self.times > 1:
             raise argparse.ArgumentError(self, "given twice: give it once")
@@ -224,7 +224,7 @@ class EitherOnce(Once, argparse.BooleanOptionalAction):
 
 
 def check_assignments(words: Sequence[str]) -> None:
-    """Raise UserError where one of several ``key=value`` repeats a key: the last would count."""
+    """Raise UserError if a ``key=value`` repeats a key: only the last one would count."""
     keys: set[str] = set()
     for word in words:
         key, equals, _ = word.partition("=")

@@ -92,7 +92,7 @@ class Outputs:
 
     @contextlib.contextmanager
     def write(self, key: str | None = None) -> Iterator[Draft]:
-        """Lock, recover, and yield a place to make the outputs, which are published at the end.
+        """Lock, recover, and yield a place for the new outputs; publish them at the end.
 
         If the block fails, or is interrupted, what was there before is left as it was.
 
@@ -132,28 +132,28 @@ class Outputs:
                     raise
 
     def recover(self) -> None:
-        """Put in place what a stopped command had completed, if it had; what is made is left."""
+        """Publish the outputs that a stopped command had completed; keep published ones."""
         if self.complete.is_dir() or self.old.is_dir():
             self._put_in_place_or_remove()
 
     # ---- what kinds of outputs differ in -----------------------------------------------------
 
     def are_made(self, key: str) -> bool:
-        """Return whether the outputs are there, made under this key."""
+        """Return whether the outputs exist and were made with this key."""
         return False
 
     def check(self) -> None:
-        """Raise UserError if something is in their place that may not be replaced."""
+        """Raise UserError if a file that may not be replaced is in their place."""
 
     def draft(self, key: str | None) -> Draft:
-        """Return the place to make the outputs in."""
+        """Return the place for new outputs."""
         return Draft(self.part)
 
     def complete_record(self, draft: Draft) -> None:
-        """Write into the draft what the outputs are recognised by later."""
+        """Write the record that identifies the outputs into the draft."""
 
     def make_way(self, path: Path) -> None:
-        """Move away what is in the place of an output and may not be replaced, or raise."""
+        """Move away a file that is in the place of an output and may not be replaced, or raise."""
         self.check()
 
     def _put_in_place_or_remove(self) -> None:
@@ -218,23 +218,23 @@ class RecordedOutputs(Outputs):
         return {self.folder / name: tuple(stamp) for name, stamp in files.items()}
 
     def are_made(self, key: str) -> bool:
-        """Return whether everything recorded under this key is there, and unchanged."""
+        """Return whether every file recorded with this key exists, unchanged."""
         stamps = self.files() if self.table().get("key") == key else {}
         return bool(stamps) and all(is_as_recorded(path, *stamp) for path, stamp in stamps.items())
 
     def redo(self) -> None:
-        """Have them made again, whatever the key; they are still recognised."""
+        """Forget the key, so that the outputs are made again; their files are still recognised."""
         self.recover()
         if self.table().get("key"):
             with atomic_write(self.record) as stream:
                 json.dump({**self.table(), "key": None}, stream, indent=1)
 
     def draft(self, key: str | None) -> Draft:
-        """Return the place to make the outputs in, and the record with their key."""
+        """Return the place for new outputs, and the record with their key."""
         return Draft(self.part, {"key": key})
 
     def complete_record(self, draft: Draft) -> None:
-        """Write the record, with each file's stamp."""
+        """Write the record, with each output's size, time and hash."""
         stamps = {}
         for path in files_in(self.part):
             status = path.stat()
@@ -244,7 +244,7 @@ class RecordedOutputs(Outputs):
             json.dump({**draft.record, "files": stamps}, stream, indent=1)
 
     def make_way(self, path: Path) -> None:
-        """Rename an output that is not as recorded, or has more in it."""
+        """Rename an output that differs from its record, or contains further files."""
         stamps = self.files()
         if path == self.record:
             is_ours = bool(stamps)
@@ -256,14 +256,14 @@ class RecordedOutputs(Outputs):
             keep(path)
 
     def unknown_file(self) -> Path | None:
-        """Return a file in their place of which no record tells; None if there is none."""
+        """Return a file in the place of the outputs that is not recorded; None if there is none."""
         if self.complete.is_dir() or self.files():  # a stopped command's are recorded, too
             return None
         return next((path for path in self.paths if os.path.lexists(path)), None)
 
 
 def files_in(path: Path) -> list[Path]:
-    """Return a file itself; all files and links below a folder."""
+    """Return the file itself, or all files and links below a folder."""
     if path.is_symlink() or not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
@@ -278,7 +278,7 @@ def is_as_recorded(path: Path, size: int, time: int, sha256: str) -> bool:
 
 
 def keep(path: Path, why: str = "was not written by this command or has changed since") -> Path:
-    """Rename what must not be replaced to a free name beside it, and say so."""
+    """Rename a file that must not be replaced to a free name beside it, and say so."""
     number = 1
     while os.path.lexists(path.with_name(f"{path.name}.kept-{number}")):
         number += 1
@@ -289,7 +289,7 @@ def keep(path: Path, why: str = "was not written by this command or has changed 
 
 
 def key_of(options: object) -> str:
-    """Return what JSON-able options are recognised by: their SHA-256."""
+    """Return the SHA-256 of JSON-able options, by which outputs are recognised."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
@@ -321,7 +321,7 @@ class PlacedOutputs(Outputs):
             yield draft
 
     def draft(self, key: str | None) -> Draft:
-        """Return the place to make the folder or file in."""
+        """Return the place for the new folder or file."""
         return Draft(self.part / self.path.name)
 
 
@@ -338,7 +338,7 @@ class FileOutputs(PlacedOutputs):
         self.check_file = check
 
     def check(self) -> None:
-        """Raise UserError if something else is there."""
+        """Raise UserError if another file or folder is in the place."""
         self.check_file(self.path)
 
 
@@ -365,7 +365,7 @@ class FolderOutputs(PlacedOutputs):
         return sums
 
     def check(self) -> None:
-        """Raise UserError unless the place is free, or holds exactly what was made there."""
+        """Raise UserError unless the place is free, or holds exactly the recorded files."""
         folder = self.path
         if not os.path.lexists(folder):
             return
@@ -378,7 +378,7 @@ class FolderOutputs(PlacedOutputs):
             )
 
     def draft(self, key: str | None) -> Draft:
-        """Return the folder, made, and the table for its record."""
+        """Make the folder, and return it with the table for its record."""
         folder = self.part / self.path.name
         folder.mkdir()
         return Draft(folder, {"made_by": self.command})
@@ -391,7 +391,7 @@ class FolderOutputs(PlacedOutputs):
 
 
 def changed_files(folder: Path, record: str, sums: Mapping[str, str]) -> list[str]:
-    """Return the files in a folder that have another hash than in its record, or none."""
+    """Return the files in a folder whose hash differs from its record, or is not recorded."""
     return [
         path.name
         for path in sorted(folder.iterdir())

@@ -100,7 +100,7 @@ def map_ordered(
 def _started(
     make: Callable[[], Work[Item, Result]], method: str, processes: list[BaseProcess]
 ) -> Worker:
-    """Return a new process, added to the list, and the pipe to it."""
+    """Start a process, add it to the list, and return it with the pipe to it."""
     if method == "spawn":  # before: it would unblock what without_interrupts blocks
         resource_tracker.ensure_running()
     context: Any = multiprocessing.get_context(method)
@@ -114,9 +114,7 @@ def _started(
 
 
 def _asked(worker: Worker, item: object, advice: str) -> Any:
-    """Return what a process makes of an item; UserError if it was killed, or the error that it
-    raised.
-    """
+    """Return a process's result for an item; raise UserError if it was killed, or its own error."""
     try:
         worker.pipe.send(item)
         result, error, trace = worker.pipe.recv()

@@ -21,7 +21,7 @@ class Lines(tqdm):  # type: ignore[type-arg]
     """tqdm with lines in the place of a bar."""
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Print what the bar would show; nothing when it is closed."""
+        """Print the text of the bar; nothing once it is closed."""
         if msg is None:
             print(self, file=sys.stderr, flush=True)
 

@@ -109,7 +109,7 @@ class StopRequest:
 
 
 def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[int, Handler]:
-    """Let these signals of this process call ``note``; returns their handlers until now.
+    """Have these signals call ``note``, and return their earlier handlers.
 
     What is ignored, by nohup or a shell for its background, stays ignored. Only the main thread can
     do this; elsewhere nothing changes.
@@ -136,7 +136,7 @@ def _restore(handlers: dict[int, Handler]) -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as its parent has, for whatever reason, even amid its work.
+    """End this process as soon as its parent ends, for whatever reason, even in the middle of work.
 
     The parent is the process that spawned it, or torchrun: if that is killed, its processes would
     wait for each other, and keep what they have locked.

@@ -16,7 +16,7 @@ WIDTH = 100
 
 
 def render(template: Path, **values: object) -> str:
-    """Return a template that is filled in. It may extend another in its folder.
+    """Fill in a template, which may extend another one in its folder.
 
     Raises:
         jinja2.UndefinedError: the template names a value that was not given.

@@ -15,7 +15,7 @@ Sections = dict[str, dict[str, Any]]
 
 
 def read_yaml(path: Path) -> Table:
-    """Return a YAML file whose top level is a table.
+    """Read a YAML file whose top level is a table.
 
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
@@ -27,8 +27,7 @@ def read_yaml(path: Path) -> Table:
 
 
 def parse_yaml(text: str, where: str) -> Table:
-    """Return a table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is
-    from.
+    """Parse a table in YAML as omegaconf and fairseq-hydra-train do; messages name it by ``where``.
 
     It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
     """
@@ -41,7 +40,7 @@ def parse_yaml(text: str, where: str) -> Table:
 
 @functools.lru_cache(maxsize=32)
 def _parse(text: str) -> object:
-    """Return what a text in YAML says; not to be changed. A command reads a run's files often."""
+    """Parse a text in YAML, and remember the result, which is not to be changed."""
     from omegaconf import OmegaConf  # here, as PyYAML below: --help does without them
 
     return OmegaConf.to_container(OmegaConf.create(text))

@@ -83,9 +83,7 @@ def config_of(table: Sections, where: str, overrides: Sequence[str] = ()) -> Dic
 
 
 def parse_overrides(overrides: Sequence[str]) -> DictConfig:
-    """Return the overrides as a configuration; raises UserError if one is not
-    ``section.key=value``.
-    """
+    """Parse overrides into a configuration; raise UserError for one without ``section.key=``."""
     for override in overrides:
         if not re.match(r"\w+(\.\w+)+=", override):
             raise UserError(
@@ -97,9 +95,7 @@ def parse_overrides(overrides: Sequence[str]) -> DictConfig:
 
 
 def with_defaults(sections: Sections) -> DictConfig:
-    """Return the configuration with these sections: fairseq's defaults, its components',
-    resolved.
-    """
+    """Complete ``sections`` by the defaults of fairseq and of their components, all resolved."""
     return read_only(table_with_defaults(sections))
 
 
@@ -121,14 +117,12 @@ def table_with_defaults(sections: Sections) -> Sections:
 
 @functools.cache
 def fairseqs_defaults() -> DictConfig:
-    """Return every section of fairseq's, not to be changed: ``merge`` copies it, which is
-    quicker.
-    """
+    """Return fairseq's defaults of every section; ``merge`` copies them, so never change them."""
     return OmegaConf.structured(FairseqConfig)
 
 
 def read_only(table: Sections) -> DictConfig:
-    """Return a complete configuration, which nobody can change."""
+    """Return a complete configuration that cannot be changed."""
     with omegaconf_no_object_check():
         config = OmegaConf.create(table)
     OmegaConf.set_readonly(config, True)
@@ -136,7 +130,7 @@ def read_only(table: Sections) -> DictConfig:
 
 
 def complete(config: DictConfig, additions: Sections) -> DictConfig:
-    """Return a new configuration with what a training adds to its experiment; nobody can change it.
+    """Return a read-only configuration: the experiment's, with what its training adds.
 
     It is what the run records.
 
@@ -156,7 +150,7 @@ def table_of(config: DictConfig, additions: Sections) -> Sections:
 
 
 def writable(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
-    """Return a copy that may be changed, for fairseq, which does; with what is added for it alone.
+    """Return a copy that fairseq may change, with additions for it alone.
 
     No key can be added to the copy: else official fairseq's omegaconf returns None for
     getattr(section, key, default), also where the key is missing.
@@ -176,7 +170,7 @@ def is_legacy(model: DictConfig | None) -> bool:
 
 
 def fairseq_form(config: DictConfig, additions: Sections = {}) -> DictConfig:  # noqa: B006
-    """Return a copy in the form that fairseq takes, and may change: a Namespace for an old model.
+    """Return a copy in the form that fairseq reads, and may change: a Namespace for an old model.
 
     With what is added to the configuration for fairseq alone.
 

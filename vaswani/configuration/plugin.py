@@ -25,7 +25,7 @@ def load_plugin() -> None:
 
 
 def load_user_dir(user_dir: str | None) -> str:
-    """Load the plugin, then a user-dir of one's own if there is one; returns its absolute path.
+    """Load the plugin, then a user-dir if one is given, and return its absolute path.
 
     A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
     run was trained: Python cannot load two packages of one name.
@@ -64,7 +64,7 @@ def fairseq_logs(level: int) -> None:
 
 
 def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, dict[str, Any]]:
-    """Return the sections of a checkpoint's configuration; of a run's, those that its folder has.
+    """Return a checkpoint's configuration by section, as in the folder of its run if it has one.
 
     A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a run's folder.
 
@@ -79,7 +79,5 @@ def saved_config(checkpoint: Path, run: Run) -> defaultdict[str, dict[str, Any]]
 
 
 def to_dict(section: object) -> dict[str, Any]:
-    """Return a section as a table, whatever form the fairseq version gave it; empty if it is
-    none.
-    """
+    """Return a section as a table in any version of fairseq; empty if it is not a section."""
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))

@@ -60,7 +60,7 @@ class Source:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what can be no archive's."""
+        """Raise ValueError for a value that no archive can have."""
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError(f"url is {self.url!r}, but has to begin with https:// or http://")
@@ -98,7 +98,7 @@ class Part:
                 check_file_name(name, f"members of {pair} has")
 
     def files(self, langs: tuple[str, str]) -> list[str]:
-        """Return the names inside for one pair; UserError if the part does not have it."""
+        """Return the names of one pair's files; raise UserError if the part lacks the pair."""
         pair = "-".join(langs)
         if pair not in self.members:
             raise UserError(f"part '{self.name}' has no pair {pair}: {', '.join(self.members)}")
@@ -121,7 +121,7 @@ class Manifest:
 
 
 def check_file_name(name: str, what: str) -> None:
-    """Raise ValueError unless a name is that of a file in one folder, whichever that is."""
+    """Raise ValueError unless a name is that of a file directly in a folder."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{what} {name!r}, which is not a file name: leave out folders")
 
@@ -146,7 +146,7 @@ def read_parts(manifest: Path, names: list[str]) -> list[Part]:
 
 
 def read_part(name: str, table: object, manifest: Path) -> Part:
-    """Return one part of a manifest; UserError if a value in it is missing, or cannot be."""
+    """Return one part of a manifest; raise UserError if a value in it is missing or invalid."""
     where = f"{manifest}: part '{name}'"
     try:
         entry = read_record(PartTable, table, where)
@@ -158,7 +158,7 @@ def read_part(name: str, table: object, manifest: Path) -> Part:
 
 
 def check_archives_differ(parts: dict[str, Part], manifest: Path) -> None:
-    """Raise UserError for two archives of one name: the one would be read for the other."""
+    """Raise UserError for two archives of the same name, which would replace each other."""
     archives: dict[str, tuple[str, Source]] = {}
     for part in parts.values():
         for source in part.sources:
@@ -299,7 +299,7 @@ def check(source: Source, path: Path) -> None:
 
 
 def receive_all(source: Source, aside: Path) -> None:
-    """Download ``aside`` completely, over several connections if need be."""
+    """Download a file into ``aside`` completely, over several connections if needed."""
     for attempt in range(1, TRIES + 1):
         try:
             receive(source, aside)

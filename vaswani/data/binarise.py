@@ -80,7 +80,7 @@ def make_dictionary(sources: Sequence[Path], size: int | None, workers: int) -> 
 def write_side(
     text: Path, prefix: Path, dictionary: Any, workers: int, progress: Callable[[int], object]
 ) -> tuple[int, int]:
-    """Write ``PREFIX.bin`` and ``PREFIX.idx``; returns unknown and all subwords."""
+    """Write ``PREFIX.bin`` and ``PREFIX.idx``, and count unknown and all subwords."""
     import torch
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder, best_fitting_int_dtype
 

@@ -66,7 +66,7 @@ def most_frequent(words: Counter[str], most: int) -> Counter[str]:
 
 
 def between_digits(words: Counter[str]) -> Counter[str]:
-    """Return the parts of words that are left without their digits, with their counts."""
+    """Return what remains of words without their digits, with its counts."""
     parts: Counter[str] = Counter()
     for word, count in words.items():
         for part in re.split(r"\d", word):

@@ -16,7 +16,7 @@ _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1
 
 
 def count(train: Pair, held_out: Mapping[str, Pair], tokenised: bool) -> dict[str, int]:
-    """Count pairs that are there twice, untranslated or not decoded.
+    """Count pairs that occur twice, are untranslated, or contain undecoded characters.
 
     Pairs are compared by a hash of 64 bits, which takes 8 bytes of memory for each.
 

@@ -50,9 +50,9 @@ class ParallelText(NamedTuple):
 
 
 def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections, list[str]]:
-    """Return what a configuration need not say of its data, which are checked.
+    """Check the data, and return the options that follow from it, and what is left out of it.
 
-    These are the languages, and the switch without which fairseq stops at a validation sentence
+    The options are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
 
     Args:
@@ -93,7 +93,7 @@ def prepare_command(folder: Path) -> str:
 
 
 def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> ParallelText:
-    """Return the data of a task; the languages are those that were binarised, where it names none.
+    """Return the data of a task; languages that it does not name are those that were binarised.
 
     Args:
         task: a configuration's, or a run's
@@ -148,7 +148,7 @@ def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
 
 
 def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> list[str]:
-    """Return what is too long in a split, as one sentence; none if all fits.
+    """Return the lines of a split that are too long, as one sentence; none if all fit.
 
     Args:
         config: of the training
@@ -228,7 +228,7 @@ def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
 
 
 def fingerprint(config: DictConfig) -> Fingerprint:
-    """Return what identifies the data: hashes of its dictionaries, indexes and texts."""
+    """Return the data's fingerprint: hashes of its dictionaries, indexes and texts."""
     return Fingerprint(DataBin(first_data_bin(config.task.data)).fingerprint())
 
 
@@ -271,7 +271,7 @@ def read_index(prefix: str) -> Index:
 
 
 def check_text(prefix: str, entries: int, dictionary: str) -> tuple[int, int]:
-    """Check binarised text against a dictionary of so many entries; count <unk> and all tokens.
+    """Check binarised text against a dictionary's size, and count <unk> and all tokens.
 
     Raises:
         UserError: the text is damaged, or has a token beyond the dictionary.

@@ -55,7 +55,7 @@ class Limits:
 
 
 def limits_of(recipe: Recipe, stage: str) -> dict[str, Limits]:
-    """Return what the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
+    """Return the limits on the pairs of each set after a stage ("tok" or "bpe").
 
     With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
     """
@@ -180,7 +180,7 @@ def cleaning_work(
 def tokenising_work(
     recipe: TextRecipe, name: str, limits: Limits | None, files: tuple[str, str]
 ) -> Work:
-    """Clean sentences to tokens, leaving out pairs of the set ``name`` outside the limits."""
+    """Return the work of tokenising clean sentences, and leaving out pairs outside the limits."""
     sides = [tokeniser(recipe, lang) for lang in recipe.langs]
 
     # undoing this BPE would join words that end so; of raw text, a few such words are no subwords
@@ -239,7 +239,7 @@ def dropout_work(
 def change(
     chunk: Chunk, name: str, sides: Sequence[TextFunction], limits: Limits | None
 ) -> Outcome:
-    """Return both sides of a chunk's pairs, changed; pairs outside the limits are left out."""
+    """Change both sides of a chunk's pairs, and leave out pairs outside the limits."""
     pairs = []
     report = Report(seen=chunk.lines)
     rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)
@@ -260,7 +260,7 @@ def as_bytes(pairs: list[list[str]]) -> list[bytes]:
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str], share: float = 0.0) -> None:
-    """Raise UserError if words are already split by BPE: they would be split again.
+    """Raise UserError for words that BPE has already split: they would be split again.
 
     Args:
         chunk: the lines
@@ -285,7 +285,7 @@ def transform(
     workers: int,
     progress: Callable[[int], object],
 ) -> Report:
-    """Append the sides of each chunk's result to ``targets``.
+    """Append the sides of each chunk's result to ``targets``, and add up the reports.
 
     ``progress(n)`` is called for every n pairs seen.
     """

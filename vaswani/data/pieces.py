@@ -36,7 +36,7 @@ def learn(
     progress: Callable[[int], object] = lambda _: None,
     split_digits: bool = False,
 ) -> None:
-    """Learn a model of ``size`` pieces, or as many as there are, from all ``sources`` together.
+    """Learn a model of ``size`` pieces from all ``sources`` together; fewer if the text has fewer.
 
     The size is that of fairseq's dictionary: it includes 4 symbols and 256 bytes. ``progress(1)``
     is called for every line read. With ``split_digits`` no piece has two digits.
@@ -93,7 +93,7 @@ def coverage(letters: Counter[str], most: int) -> float:
 
 
 def load(model: Path) -> Any:
-    """Return the library's processor; UserError for a file that is no model."""
+    """Load a file as the library's processor; raise UserError if it is not a model."""
     from sentencepiece import SentencePieceProcessor
 
     try:
@@ -113,7 +113,7 @@ def dictionary_of(model: Path) -> list[str]:
 
 
 def write_dictionary(model: Path, path: Path) -> None:
-    """Write a model's pieces as fairseq's dictionary; the counts are not used here."""
+    """Write a model's pieces as fairseq's dictionary, with counts that nothing uses."""
     write_lines(path, (f"{piece} 1" for piece in dictionary_of(model)))
 
 
@@ -136,11 +136,9 @@ def check_dictionary(model: Path, dictionary: Path) -> None:
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
-    """Return a function from a sentence to its pieces joined by spaces, none of them one of
-    fairseq's symbols, whatever the sentence says.
+    """Return a function from a sentence to its pieces, joined by spaces.
 
-    Raises:
-        UserError: the file is not a model.
+    None of the pieces is one of fairseq's symbols, whatever the sentence contains.
     """
     loaded = load(codes)
 

@@ -94,11 +94,11 @@ class Job:
         return self.prepared.subword_file(self.recipe.subword)
 
     def hash_of(self, what: str) -> str | None:
-        """Return the hash of one of the other files; None if it is not read."""
+        """Return the hash of one of the job's other files; None if the job does not read it."""
         return sha256_of(self.read[what]) if what in self.read else None
 
     def source_key(self) -> str:
-        """Return a hash of the job's input, by which a later run knows it again."""
+        """Return a hash of the job's input, by which a later command recognises it."""
         if not self.parts:
             hashes = {
                 split: [[sha256_of(path) for path in pair] for pair in pairs]
@@ -122,7 +122,7 @@ class Stage(NamedTuple):
     fields: tuple[str, ...]
 
     def key(self, job: Job, before: str) -> str:
-        """Return a hash of all that its output depends on; ``before``: of the stage before."""
+        """Return a hash of the stage's input and options; ``before``: that of the stage before."""
         if not self.fields:
             return key_of([before, self.name, None])
         values = {
@@ -139,7 +139,7 @@ def stages_of(job: Job) -> list[Stage]:
     recipe = job.recipe
 
     def added(*names: str) -> tuple[str, ...]:
-        """Return those that are not in the keys of text that earlier versions have made."""
+        """Return the keys that text of earlier versions lacks."""
         return tuple(name for name in names if getattr(recipe, name) != getattr(Recipe, name))
 
     dropout = ("bpe_dropout", "copies") if recipe.bpe_dropout is not None else ()
@@ -233,7 +233,7 @@ def make_raw(job: Job, out: Path) -> StageReport:
 
 
 def make_text(job: Job, out: Path) -> StageReport:
-    """Return the raw sentences: readable, one per line, parallel; normalised if asked."""
+    """Write the raw sentences: readable, one per line, parallel; normalised if requested."""
     out.mkdir()
     recipe = job.recipe
     counts: StageReport = {}
@@ -302,7 +302,7 @@ def make_tokens(job: Job, out: Path) -> StageReport:
 
 
 def make_codes(job: Job, out: Path) -> StageReport:
-    """Return the joint BPE, or the joint model of SentencePiece; returns its size.
+    """Learn the joint BPE, or the joint model of SentencePiece, and report its size.
 
     It is learned on the training text of both languages, or taken from other text. With trees, BPE
     is learned on the words alone.
@@ -327,7 +327,7 @@ def make_codes(job: Job, out: Path) -> StageReport:
 
 
 def make_bpe(job: Job, out: Path) -> StageReport:
-    """Return the text in subwords, by BPE or SentencePiece, within the limits on subwords.
+    """Split the text into subwords, by BPE or SentencePiece, within the limits on subwords.
 
     With BPE-dropout, the training text is split several times, differently each time.
     """

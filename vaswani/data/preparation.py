@@ -35,7 +35,7 @@ NEW_TEXT = {"unicode": "NFC", "text_rules": moses.VERSION}
 
 
 def prepare(options: PrepareOptions) -> PreparedText:
-    """Prepare text, unless it is prepared already; progress goes to standard error.
+    """Prepare text, unless it is prepared already, with progress on standard error.
 
     Raises:
         UserError: an unknown recipe, invalid options, or text that cannot be used.
@@ -63,8 +63,7 @@ def prepare(options: PrepareOptions) -> PreparedText:
 
 
 def next_command(text: PreparedText, name: str | None, like: str | None) -> str:
-    """Return the command that follows: an experiment on this data is trained, else one is made for
-    it.
+    """Return the next command: train the experiment for this data, or make one.
 
     Args:
         text: what was prepared
@@ -83,8 +82,7 @@ def next_command(text: PreparedText, name: str | None, like: str | None) -> str:
 
 
 def job_of(options: PrepareOptions) -> Job:
-    """Return what the arguments name: a recipe or one's own text, the output folder, and the
-    archives.
+    """Return the job that the arguments describe: a recipe or own text, output folder, archives.
 
     Raises:
         UserError: an unknown recipe, or invalid options.
@@ -115,7 +113,7 @@ def job_of(options: PrepareOptions) -> Job:
 
 
 def recipe_of(options: PrepareOptions) -> tuple[Recipe, Path]:
-    """Return the recipe that the arguments name or make up, and where its result goes.
+    """Return the recipe that the arguments name or describe, and where its result goes.
 
     Raises:
         UserError: there is no such recipe, or the arguments contradict it.
@@ -137,8 +135,7 @@ def recipe_of(options: PrepareOptions) -> tuple[Recipe, Path]:
 
 
 def rules_of_earlier_text(text: PreparedText) -> dict[str, object]:
-    """Return the keys of ``NEW_TEXT`` as a folder has them, whose text this command has made
-    before.
+    """Return the values of the keys ``NEW_TEXT`` with which the folder's text was made.
 
     So it is not made anew where an earlier version made it, under a run that was trained on it.
     """
@@ -150,13 +147,9 @@ def rules_of_earlier_text(text: PreparedText) -> dict[str, object]:
 
 
 def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
-    """Return the two files of each set of one's own text; the same file for both sides, of trees
-    and of tables (``.tsv``).
+    """Return the two files of each set of one's own text.
 
-    Without a folder, the demo's text is that which comes with ``vaswani``.
-
-    Raises:
-        UserError: one is missing or empty.
+    Trees and tables (``.tsv``) have the same file for both sides.
     """
     files: dict[str, list[Pair]] = {}
     for split in recipe.splits:

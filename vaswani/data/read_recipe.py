@@ -106,7 +106,7 @@ class RecipeOptions(Checked):
     )
 
     def keys(self) -> dict[str, object]:
-        """Return the keys that are given; not ``like``, which names text whose recipe is read."""
+        """Return the given keys, except ``like``, which names text whose recipe is read."""
         table = {item.name: getattr(self, item.name) for item in fields(RecipeOptions)}
         del table["like"]
         if self.train and len(self.train) == 1:
@@ -215,7 +215,7 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
 
 
 def check_dropout(table: Mapping[str, Any], where: str) -> None:
-    """Raise UserError for BPE-dropout that cannot be, or copies that would all be equal."""
+    """Raise UserError for an invalid BPE-dropout, or for copies that would all be equal."""
     dropout = table.get("bpe_dropout")
     if dropout is None:
         if table.get("copies", 1) != 1:
@@ -238,7 +238,7 @@ def check_dropout(table: Mapping[str, Any], where: str) -> None:
 
 
 def find_recipe(name: str) -> tuple[Recipe, Path]:
-    """Return the recipe for the name of an experiment or recipe, and the folder it makes.
+    """Return the recipe for the name of an experiment or recipe, and the folder for its text.
 
     An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
     or, for one's own text, the one left in the folder: ``data/NAME/recipe.yaml``.

@@ -45,7 +45,7 @@ class Difference(NamedTuple):
 
 
 def shape(text: str) -> str:
-    """Return a text in which words and numbers do not count."""
+    """Return a text with its words and numbers replaced, so that only its form remains."""
     return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text))
 
 
@@ -95,8 +95,7 @@ def limit(lines: float | None, bleu: float, subword: Name) -> str:
 
 
 def measure_round_trip(recipe: Recipe, prepared: PreparedText) -> RoundTrip | None:
-    """Return the round trip of prepared text's target side; None where there are only tokens, or
-    trees.
+    """Measure the round trip of the target side; return None if the text has only tokens or trees.
 
     Args:
         recipe: how it was prepared
@@ -118,7 +117,7 @@ def measure_round_trip(recipe: Recipe, prepared: PreparedText) -> RoundTrip | No
 
 
 def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
-    """Return a function from a target sentence of a set to what is restored from its tokens."""
+    """Return a function that tokenises and restores a target sentence of a set."""
     text = recipe.text
     if split != "test":
         text = replace(text, straight_apostrophes=False)
@@ -131,7 +130,7 @@ def round_trip(recipe: Recipe, codes: Path, split: str) -> TextFunction:
 
 
 def unchanged_share(written: list[str], restored: list[str]) -> float:
-    """Return how many of a hundred lines are as written; spaces in a row are one, as for Moses.
+    """Return the percentage of unchanged lines; spaces in a row count as one, as for Moses.
 
     Rounded down, so that 100 means all.
     """
@@ -148,7 +147,7 @@ def bleu(restored: list[str], written: list[str]) -> float:
 
 
 def differences(written: Iterable[str], restored: Iterable[str]) -> list[tuple[Difference, int]]:
-    """Return the kinds of differences, the commonest first: an example of each, and how many."""
+    """Return the kinds of differences, most frequent first: an example and the count of each."""
     counts: Counter[tuple[str, ...]] = Counter()
     examples: dict[tuple[str, ...], Difference] = {}
     for before, after in zip(written, restored, strict=True):

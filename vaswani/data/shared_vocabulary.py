@@ -35,7 +35,7 @@ class SharedVocabulary:
     files: tuple[Path, Path]
 
     def recipe_for(self, own: Mapping[str, object], name: str) -> Recipe:
-        """Return the recipe applied to other text, with changes from the arguments ``own``.
+        """Return the recipe for other text, with changes from the arguments ``own``.
 
         Raises:
             UserError: the arguments contradict it, or name no text.
@@ -58,8 +58,7 @@ class SharedVocabulary:
 
 
 def shared_vocabulary(name: str) -> SharedVocabulary:
-    """Return what the text in a folder or a data-bin, of a run or a model, was split and numbered
-    with.
+    """Return the subword model and dictionary of a run, a model, or a folder of text.
 
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
@@ -85,9 +84,7 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
 
 
 def text_named(name: str) -> PreparedText | None:
-    """Return the folder of prepared text that this is, or the data-bin of; None if it is
-    neither.
-    """
+    """Return the prepared text in a folder or around a data-bin; None if it is neither."""
     places = [PreparedText(Path(name)), PreparedText(Path(name).parent)]
     return next((text for text in places if text.has_data_bin), None)
 

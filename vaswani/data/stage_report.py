@@ -24,7 +24,7 @@ StageReport = dict[str, Report | int]
 
 
 def report_to_json(report: StageReport) -> dict[str, object]:
-    """Return a stage's report as its record holds it."""
+    """Return a stage's report in the form of its record."""
     return {
         name: asdict(value) if isinstance(value, Report) else value
         for name, value in report.items()
@@ -32,7 +32,7 @@ def report_to_json(report: StageReport) -> dict[str, object]:
 
 
 def report_from_json(table: Mapping[str, Any]) -> StageReport:
-    """Return the report that a record holds."""
+    """Return the report in a stage's record."""
     report: StageReport = {}
     names = [item.name for item in fields(Report)]
     for name, value in table.items():
@@ -44,7 +44,7 @@ def report_from_json(table: Mapping[str, Any]) -> StageReport:
 
 
 def say_what_was_made(recipe: Recipe, output: Path, report: StageReport, seconds: float) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
+    """Print what a stage did: counts by set and as expected, pairs per second, memory.
 
     Args:
         output: the stage's folder or file, which has its name
@@ -69,14 +69,14 @@ def say_what_was_made(recipe: Recipe, output: Path, report: StageReport, seconds
 
 
 def show_dropped(name: str, report: Report, examples: int) -> None:
-    """Print examples of the pairs that a stage left out of a set, so many for each reason."""
+    """Print examples of the pairs that a stage left out of a set, ``examples`` for each reason."""
     for reason, shown in report.examples.items():
         for place, source, target in shown[:examples]:
             print(f"{name}, {reason}: {place}\n    {source}\n    {target}")
 
 
 def warn_of_unspaced(pair: tuple[Path, Path]) -> None:
-    """Say what to do about text that Moses cannot split, judging by its first lines."""
+    """Warn of text without spaces, which Moses cannot split, and say what to do."""
     for path in pair:
         if hardly_spaced(islice(read_lines(path), LINES_JUDGED)):
             print(

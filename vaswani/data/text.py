@@ -104,7 +104,7 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Return the sentences of a text file, compressed or not: split only at ``\\n``, without it.
+    """Yield the sentences of a text file, compressed or not; only a line feed ends a line.
 
     Raises:
         UserError: it is not UTF-8 (gives the line), or is a damaged compressed file.

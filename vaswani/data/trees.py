@@ -154,7 +154,7 @@ def penn_brackets(tree: Tree) -> str:
 
 
 def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
-    """Return the tree over ``words`` (at least one) that is nearest to a hypothesis of the model.
+    """Return the tree over ``words`` (at least one) that is most similar to a model's hypothesis.
 
     The inverse of ``linearise``; but any other sequence is made into a tree, too:
 

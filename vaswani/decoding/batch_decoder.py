@@ -129,7 +129,7 @@ class LogWriter:
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
     def add(self, sample: Sample, results: BatchHypotheses) -> Iterator[Translated]:
-        """Write a batch's lines; the best translation of each sentence."""
+        """Write a batch's lines, and yield the best translation of each sentence."""
         pad = self.target.pad()
         mark = self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
@@ -140,7 +140,7 @@ class LogWriter:
             yield Translated(number, source, written[0])
 
     def write(self, number: int, hypothesis: TokenHypothesis) -> str:
-        """Write the lines of a hypothesis; returns its subwords."""
+        """Write the lines of a hypothesis, and return its subwords."""
         tokens = torch.tensor(hypothesis.tokens, dtype=torch.int32)
         words, subwords = (
             self.target.string(tokens, mark, extra_symbols_to_ignore=self.left_out)

@@ -47,7 +47,7 @@ class CTranslate2Engine(Engine):
         self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def subwords(self, batch: Batch) -> list[list[str]]:
-        """Return a batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
+        """Return a batch in CTranslate2's form: without ends of sentences, which it adds."""
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
@@ -74,7 +74,7 @@ class CTranslate2Engine(Engine):
         yield from reversed(results)
 
     def start(self, batch: Batch, options: TranslationOptions) -> Callable[[], BatchHypotheses]:
-        """Start translating a batch; returns a function that waits for the hypotheses."""
+        """Start translating a batch, and return a function that waits for the hypotheses."""
         most = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
         results = self.model.translate_batch(
             self.subwords(batch),

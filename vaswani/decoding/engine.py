@@ -82,7 +82,7 @@ class Engine(ABC):
 
     @abstractmethod
     def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """Get ready to search; returns the options as they will be used.
+        """Prepare the search, and return the options that it will use.
 
         ``search`` does so too. Whoever searches again and again calls this first, so that a
         warning, of a beam larger than the vocabulary, is given once.

@@ -91,7 +91,7 @@ class FairseqEngine(ProcessEngine):
 
 
 def token_hypothesis(hypothesis: Mapping[str, Tensor]) -> TokenHypothesis:
-    """Return a hypothesis of fairseq's, in Python's numbers, which processes exchange fast."""
+    """Convert fairseq's hypothesis to Python's numbers, which processes exchange faster."""
     return TokenHypothesis(
         hypothesis["tokens"].tolist(),
         float(hypothesis["score"]),

@@ -71,7 +71,7 @@ def generate(
     out: Path | None = None,
     workers: int | None = None,
 ) -> Translations:
-    """Translate a subset with a run, unless the same translation is there already.
+    """Translate a subset with a run, unless the same translation exists already.
 
     Args:
         run: was trained by ``vaswani train``, or is the folder that ``checkpoint`` is in
@@ -128,7 +128,7 @@ def recorded_options(search: TranslationOptions) -> dict[str, object]:
 
 
 def print_report(report: Mapping[str, Any], path: Path) -> None:
-    """Say what was done, and name every sentence that was not translated."""
+    """Print what was translated, and name every sentence that was not."""
     left_out = report["not_translated"]
     if left_out:
         count = plural(len(left_out), "sentence")
@@ -151,7 +151,7 @@ def has_references(translations: Translations) -> bool:
 
 
 def target_text(config: DictConfig) -> TargetText:
-    """Return what joins the data's subwords to text.
+    """Return how to join the data's subwords to text.
 
     Raises:
         UserError: SentencePiece made them, but its model is no longer beside the data.
@@ -167,7 +167,7 @@ def target_text(config: DictConfig) -> TargetText:
 def translate(
     config: DictConfig, search: TranslationOptions, out: Translations, total: int, workers: int
 ) -> tuple[list[int], int]:
-    """Write a subset's translations.
+    """Translate a subset, and write its translations.
 
     Returns:
         The numbers (from 1) of the sentences left out, and how many processes were used.
@@ -181,8 +181,10 @@ def translate(
 
 
 def key_of_translation(config: DictConfig, files: list[Path], precision: str) -> str:
-    """Return a hash of all that translations depend on: these files' contents, task, search,
-    batches, what products are computed in, and how text is restored.
+    """Return a hash of all that translations depend on.
+
+    These are the contents of the files, the task, the search, the batches, the precision of
+    products, and how text is restored.
     """
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
@@ -255,7 +257,7 @@ def decoding_task(request: Request, trained: Mapping[str, Any]) -> dict[str, Any
 
 
 def search_of(request: Request, trained: Sections) -> TranslationOptions:
-    """Return how to search: as the run's configuration says, then as requested.
+    """Return the options of the search: the run's, changed as requested.
 
     Raises:
         UserError: an invalid option.
@@ -268,7 +270,7 @@ def search_of(request: Request, trained: Sections) -> TranslationOptions:
 def decode(
     config: DictConfig, search: TranslationOptions, log: Path, total: int, workers: int
 ) -> tuple[list[Translated], int]:
-    """Translate a subset in that many processes, or in fewer, and write the log.
+    """Translate a subset in at most ``workers`` processes, and write the log.
 
     Returns:
         The sentences with their best translations, in any order; the number of processes.
@@ -290,10 +292,9 @@ def decode(
 def align_to_source(
     translated: Iterable[Translated], total: int, tokens: Callable[[str], str] = undo
 ) -> tuple[list[str], list[int]]:
-    """Return one translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of
-    those not translated.
+    """Return one translation per source line, and the lines that were not translated.
 
-    An empty source line has an empty translation, whatever the model makes of it.
+    A translation is ``tokens(subwords)``; lines are counted from 1.
     """
     lines: list[str | None] = [None] * total
     for sentence in translated:

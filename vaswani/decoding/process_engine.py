@@ -78,7 +78,7 @@ class ProcessEngine(Engine):
 
     @abstractmethod
     def logits(self, batch: Batch, previous: Tensor) -> Tensor:
-        """Return the model's, for a batch and the decoder's input [B, T]: [B, T, V]."""
+        """Return the model's logits [B, T, V] for a batch and the decoder's input [B, T]."""
 
     def source_of(self, batch: Batch) -> Tensor:
         """Return the source of a batch, padded on the left, int64 [B, S]."""

@@ -43,7 +43,7 @@ class SentenceSplitter:
         self.abbreviations = set(NonbreakingPrefixes().words(self.lang))
 
     def __call__(self, line: str) -> list[str]:
-        """Return the sentences of a line, each with the spaces after it; joined, they are it."""
+        """Split a line into sentences, each with the spaces after it; joined, they are the line."""
         sentences: list[str] = []
         for part in self.segment(self.lang, line):
             word = _LAST_WORD.search(sentences[-1]) if sentences else None
@@ -54,7 +54,7 @@ class SentenceSplitter:
 
 
 def join(translations: Sequence[str], sentences: Sequence[str]) -> str:
-    """Return the translations of a line's sentences as one line, with the spaces that it had.
+    """Join the translations of a line's sentences to one line, with the spaces of the source.
 
     A language with spaces gets one where the line had none, as after a Chinese sentence.
 

@@ -61,7 +61,7 @@ class Windows:
         self.rest = self.read()
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        """Return the remaining windows: the number of the first line, from 1; the lines."""
+        """Yield the remaining windows: the number of the first line, from 1, and the lines."""
         return self.rest
 
     def read(self) -> Iterator[tuple[int, list[str]]]:
@@ -80,7 +80,7 @@ class Windows:
 
 
 def check_files(paths: Sequence[Path]) -> None:
-    """Raise UserError for what cannot be read as text; a pipe is checked when it is read."""
+    """Raise UserError for a file that is not text; a pipe is checked when it is read."""
     for path in paths:
         if path.is_dir() or not path.exists():
             raise UserError(f"there is no file {path}")
@@ -98,7 +98,7 @@ class Tally:
     unknown_examples: list[str] = field(default_factory=list)
 
     def add(self, number: int, line: TranslatedLine) -> None:
-        """Count a line; its number is from 1."""
+        """Count a line whose number, from 1, is given."""
         if line.too_long:
             self.not_translated.append(number)
             return
@@ -165,7 +165,7 @@ class PartRecord:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "PartRecord":
-        """Read what :meth:`to_json` returned; nothing is translated where there is no file."""
+        """Read what :meth:`to_json` returned; nothing is translated if there is no file."""
         names = [item.name for item in fields(Tally) if item.name in table]
         return cls(
             key=table.get("key"),
@@ -176,7 +176,7 @@ class PartRecord:
         )
 
     def to_json(self) -> dict[str, object]:
-        """Return it as it is written."""
+        """Return the record as JSON holds it."""
         table = asdict(self)
         counts = table.pop("tally")
         return {**table, **counts}
@@ -202,7 +202,7 @@ class OutputReport:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "OutputReport":
-        """Read a report, of another command, too."""
+        """Read a report, also one of another command."""
         names = ("key", "input", "sha256", "replaces")
         is_complete = {"key", "input", "sha256", "not_translated"} <= set(table)
         return cls(**{name: table.get(name) for name in names}, is_complete=is_complete)
@@ -250,10 +250,9 @@ class TranslatedFile:
 
     @contextlib.contextmanager
     def open(self, windows: Windows) -> Iterator["TranslatedFile | None"]:
-        """Continue or start; what is done is skipped in ``windows``. None: everything is done.
+        """Open the file for the windows that are not yet translated; yield None if all are.
 
-        Raises:
-            UserError: what was started is of another text, model or options, or the disk is full.
+        The translated windows are skipped in ``windows``.
         """
         lock = self.path.with_name(f".{self.path.name}.lock")
         with writing(self.path), locked(lock, f"{self.path} is being written"):
@@ -271,7 +270,7 @@ class TranslatedFile:
                     self.part.unlink(missing_ok=True)
 
     def is_done(self, windows: Windows) -> bool:
-        """Return whether the file is done, for the same text; reads the text only if it may be."""
+        """Return whether the file is complete for the same text, which is read only if needed."""
         earlier = read_record(self.report_file, OutputReport.from_json)
         if earlier.key != self.key or not self.path.is_file() or not windows.paths:
             return False
@@ -295,7 +294,7 @@ class TranslatedFile:
         print(f"{self.path}: continuing after line {done.lines:,}", file=sys.stderr)
 
     def skip(self, done: PartRecord) -> None:
-        """Skip the lines that are already translated; UserError if this is not how they were."""
+        """Skip the lines that are already translated; raise UserError if they have changed."""
         remedy = f"remove it and {self.state_file} to start over"
         if done.key != self.key:
             raise UserError(
@@ -323,7 +322,7 @@ class TranslatedFile:
             json.dump(done.to_json(), stream)
 
     def finish(self, report: Mapping[str, object]) -> None:
-        """Put the file and its report in place."""
+        """Move the file and its report to their places."""
         assert self.stream is not None
         self.stream.close()
         before = sha256_of(self.path) if self.path.is_file() else None

@@ -12,7 +12,7 @@ from vaswani.folders.search_options import BEAM_OPTIONS, flag
 
 
 def translation_outputs(translations: Translations) -> RecordedOutputs:
-    """Return the files that one decoding makes, written all or not at all."""
+    """Return the files that one decoding makes, written together or not at all."""
     folder = translations.folder
     files = (translations.tokens, translations.text, translations.log)
     return RecordedOutputs(
@@ -27,7 +27,7 @@ def translation_outputs(translations: Translations) -> RecordedOutputs:
 
 
 def check_replaceable(results: RecordedOutputs) -> None:
-    """Raise UserError if the folder has files of these names from elsewhere."""
+    """Raise UserError if the folder has files of these names from another source."""
     unknown = results.unknown_file()
     if unknown:
         raise UserError(
@@ -40,16 +40,14 @@ def check_replaceable(results: RecordedOutputs) -> None:
 
 
 def decoding(config: Sections) -> dict[str, Any]:
-    """Return what a configuration says about decoding: the search's options, and the data."""
+    """Return the part of a configuration about decoding: the search's options, and the data."""
     search = {name: config["generation"][name] for name in BEAM_OPTIONS}
     penalty = config["task"].get("length_penalty") or "fairseq"
     return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
 
 
 def decoding_options(run: Run, config: Sections) -> list[str]:
-    """Return what 'vaswani generate' has to be told to decode as a configuration says, not as
-    trained.
-    """
+    """Return the options of 'vaswani generate' that decode as a configuration says."""
     trained = decoding(run.configuration())
     requested = decoding(config)
     words = []

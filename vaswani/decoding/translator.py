@@ -70,8 +70,7 @@ class Word(NamedTuple):
 
 
 def words_of(subwords: Sequence[str], in_parts: bool = True) -> list[Word]:
-    """Return the words that subwords form; one left unfinished at the end of the sentence ends
-    there.
+    """Return the words that subwords form; the end of the sentence ends an unfinished word.
 
     Without ``in_parts`` every subword is a word, and a mark at its end belongs to it.
     """
@@ -198,7 +197,7 @@ class Translator:
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
     def read(self, line: str, side: str = "source") -> InputSentence:
-        """Convert raw text to the model's input; ``side`` "target": to the decoder's."""
+        """Convert raw text to the model's input, or, for ``side`` "target", to the decoder's."""
         text = self.source_text
         vocabulary = self.engine.source
         longest = self.engine.longest_source
@@ -215,8 +214,9 @@ class Translator:
         return InputSentence(line, subwords, self.words(subwords), ids, too_long)
 
     def words(self, subwords: Sequence[str]) -> list[Word]:
-        """Return the words that subwords form; of SentencePiece, the pieces themselves: there may
-        be no space in a sentence.
+        """Return the words that subwords form.
+
+        For SentencePiece they are the pieces, since a sentence may have no spaces.
         """
         return words_of(subwords, in_parts=self.folder.recipe.subword != SENTENCEPIECE)
 
@@ -226,9 +226,7 @@ class Translator:
         options: TranslationOptions,
         progress: Progress = ignore,
     ) -> list[list[TokenHypothesis]]:
-        """Return the hypotheses of each sentence, best first; none where there is nothing to
-        translate.
-        """
+        """Return the hypotheses of each sentence, best first; none for a sentence without words."""
         options = self.engine.prepare(options)
         batches = batches_of(sentences, options.max_tokens or self.engine.batch_tokens)
         hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
@@ -244,7 +242,7 @@ class Translator:
         hypotheses: list[TokenHypothesis],
         options: TranslationOptions,
     ) -> Translation:
-        """Return the hypotheses of a sentence as text."""
+        """Convert the hypotheses of a sentence to text."""
         source = self.engine.source
         unknown = [
             word.text
@@ -265,7 +263,7 @@ class Translator:
     def hypothesis(
         self, sentence: InputSentence, result: TokenHypothesis, options: TranslationOptions
     ) -> Hypothesis:
-        """Return one hypothesis as text."""
+        """Convert one hypothesis to text."""
         target = self.engine.target
         ends = (target.eos(), target.bos())
         places = [place for place, token in enumerate(result.tokens) if token not in ends]

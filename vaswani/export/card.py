@@ -21,7 +21,7 @@ def export_card(
     proof: list[str],
     user_dir: str | None = None,
 ) -> str:
-    """Return the card, in Markdown.
+    """Return the model card of an export, in Markdown.
 
     Args:
         table: vaswani.json
@@ -67,7 +67,7 @@ def licence_of(folder: ModelFolder) -> str | None:
 
 
 def about_the_model(card: str) -> str:
-    """Return what a packed model's card says of training, text, limits and scores.
+    """Return the parts of a packed model's card on training, text, limits and scores.
 
     Links to files are left out, as these are not beside the export.
     """

@@ -31,7 +31,7 @@ class ModelComparison:
     tolerance: float
 
     def problem(self) -> str | None:
-        """Return what exceeds the tolerance, if anything."""
+        """Return which difference exceeds the tolerance, or None."""
         if self.root_mean_square <= self.tolerance:
             return None
         return (
@@ -51,7 +51,10 @@ class TokenizerComparison:
     written: int
 
     def problem(self) -> str | None:
-        """Return whether many differ; characters that no text should hold may be read otherwise."""
+        """Return a sentence if many texts differ, or None.
+
+        A few may differ by characters that no text should hold.
+        """
         for verb, same in (("reads", self.read), ("writes", self.written)):
             if self.sentences - same > max(1.0, self.sentences * OTHERWISE):
                 return f"it {verb} only {same:,} of {self.sentences:,} as the packed model does"
@@ -72,7 +75,7 @@ class SearchComparison:
     bleu: list[float] | None
 
     def line(self) -> str:
-        """Return the comparison, to be read."""
+        """Return the comparison as a line to read."""
         bleu = f"; BLEU {self.bleu[0]:.2f}, exported {self.bleu[1]:.2f}" if self.bleu else ""
         share = self.identical / self.sentences
         return (
@@ -81,7 +84,7 @@ class SearchComparison:
         )
 
     def problem(self) -> str | None:
-        """Return whether more differ than a search may turn a last digit into; one always may."""
+        """Return a sentence if more differ than rounding explains, or None; one always may."""
         if self.least_identical is None:
             return None
         different = self.sentences - self.identical

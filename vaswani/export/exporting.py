@@ -74,7 +74,7 @@ def check_types_are_unique(folder: ModelFolder, target: Target) -> None:
 
 
 def find_model_folder(name: str) -> Path:
-    """Find a packed model, which may be a run's; UserError if the run has a better one."""
+    """Find a packed model, also a run's; raise UserError if the run has a better model."""
     for run in Run.named(name):
         if run.exists and is_model_folder(run.model):
             check_is_best(run)
@@ -122,7 +122,7 @@ def export(folder: ModelFolder, target: Target, text: ProofText, out: Path) -> N
 def prove_and_fill(
     folder: ModelFolder, target: Target, text: ProofText, part: Path, out: Path
 ) -> tuple[ExportTable, str]:
-    """Write the target's files into a temporary folder; UserError if their proof fails.
+    """Write the target's files into a temporary folder; raise UserError if their proof fails.
 
     Returns:
         what vaswani.json says, and the card
@@ -151,7 +151,7 @@ def prove_and_fill(
 
 
 def describe_export(folder: ModelFolder, target: Target, proof: Proof) -> ExportTable:
-    """Return what vaswani.json says, except for the proof."""
+    """Return the content of vaswani.json, except for the proof."""
     config = folder.config
     return ExportTable(
         target=target.name,
@@ -169,7 +169,7 @@ def describe_export(folder: ModelFolder, target: Target, proof: Proof) -> Export
 def convert(
     folder: ModelFolder, target: Target, table: ExportTable, part: Path
 ) -> Translator | None:
-    """Write the target's files; gives what translates with them, to be compared.
+    """Write the target's files, and return a translator that uses them, to be compared.
 
     None for huggingface where there is no transformers.
     """

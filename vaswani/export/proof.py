@@ -44,7 +44,7 @@ class SystemOutput:
 
 
 def nearest_exponent(alpha: float, length: float) -> float:
-    """Return the λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α at a length.
+    """Return the λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α.
 
     It has the same slope there, dlog/dlog length.
 
@@ -153,7 +153,7 @@ class Proof:
         return self.packed_outputs[options]
 
     def generation(self, packed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the section of the export that says how to decode."""
+        """Return the section of the export's record on decoding."""
         return {
             **packed,
             "length_penalty": self.exported_search.length_penalty,
@@ -161,7 +161,7 @@ class Proof:
         }
 
     def compare(self, exported: Translator) -> None:
-        """Compare with the export's translator, which searches as its own options say."""
+        """Compare with the export's translator, which searches with its own options."""
         beams = list(dict.fromkeys([1, self.exported_search.beam]))
         searches = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
         tokenizer = getattr(exported.engine, "tokenizer", None)
@@ -176,7 +176,7 @@ class Proof:
             self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
-        """Return what the export has in place of the paper's length penalty."""
+        """Return the export's rule in place of the paper's length penalty."""
         lenpen = self.exported_search.lenpen
         return f"{search_name(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
@@ -193,7 +193,7 @@ class Proof:
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
     def compare_tokenizer(self, tokenizer: Any) -> TokenizerComparison:
-        """Compare what transformers' tokenizer reads, and what it writes of translations."""
+        """Compare how transformers' tokenizer reads sentences, and how it writes translations."""
         lines = self.text.source
         output = self.output(self.exported_search)
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
@@ -218,7 +218,7 @@ class Proof:
         name: str,
         least_identical: float | None,
     ) -> SearchComparison:
-        """Make one comparison of searches.
+        """Compare one search of the packed model with the same search of the export.
 
         Args:
             options: of the packed model's search
@@ -241,7 +241,7 @@ class Proof:
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """Return the comparisons, one a line."""
+        """Return the comparisons, one on each line."""
         model, tokenizer = self.model, self.tokenizer
         lines = [
             f"{len(self.text.source):,} sentences of {self.text.name}, on a CPU:",
@@ -255,7 +255,7 @@ class Proof:
         return lines + ([f"BLEU: {self.metric.get_signature()}"] if self.metric else [])
 
     def print_and_check(self, target: str) -> None:
-        """Print the lines; UserError if anything exceeds its tolerance."""
+        """Print the lines; raise UserError if a difference exceeds its tolerance."""
         print("\n".join(self.lines()), flush=True)
         problems = {"the model": self.model.problem()}
         if self.tokenizer:
@@ -270,7 +270,7 @@ class Proof:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as vaswani.json has it."""
+        """Return the comparison in the form of vaswani.json."""
         return {
             "text": self.text.name,
             "mean_length": round(self.length, 2),

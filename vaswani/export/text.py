@@ -21,7 +21,7 @@ class ProofText:
     reference: list[str] | None
 
     def only(self, numbers: list[int]) -> "ProofText":
-        """Return some of the sentences, with their references."""
+        """Return the sentences with these numbers, and their references."""
         reference = self.reference
         references = None if reference is None else [reference[number] for number in numbers]
         return ProofText(self.name, [self.source[number] for number in numbers], references)
@@ -70,5 +70,5 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
 
 
 def read_lines(path: Path, most: int) -> list[str]:
-    """Read the first lines of a text, or all; UserError, with the place, if it is not text."""
+    """Read the first lines of a text, or all; raise UserError if one is not text."""
     return list(islice(text.read_lines(path), most or None))

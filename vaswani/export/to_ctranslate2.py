@@ -65,7 +65,7 @@ def position_table(
 def write_model(
     folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path, quantization: str | None
 ) -> None:
-    """Write what CTranslate2 loads: model.bin, config.json and the vocabularies.
+    """Write the files that CTranslate2 loads: model.bin, config.json and the vocabularies.
 
     Args:
         folder: the packed model

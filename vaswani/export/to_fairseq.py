@@ -151,7 +151,7 @@ def model_options(config: TransformerConfig) -> dict[str, Any]:
 
 
 def check_expressible(folder: ModelFolder) -> None:
-    """Raise UserError for what fairseq's transformer and its search fail to do."""
+    """Raise UserError for a model that fairseq's transformer or its search cannot express."""
     if folder.generation.get("no_repeat_ngram_size"):
         raise UserError(
             f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "

@@ -70,7 +70,7 @@ def check_expressible(folder: ModelFolder) -> None:
 
 
 def marians_order(width: int) -> list[int]:
-    """Return, for each dimension of Marian's d_model, ours: the paper's sines, then its cosines."""
+    """Return our dimension for each of Marian's: the paper's sines, then its cosines."""
     return [*range(0, width, 2), *range(1, width, 2)]
 
 
@@ -104,7 +104,7 @@ def to_marians_names(folder: ModelFolder, parameters: Mapping[str, Tensor]) -> d
 
 
 def has_one_matrix(config: TransformerConfig) -> bool:
-    """Return whether source, target and output share their matrix; Marian knows all or none."""
+    """Return whether source, target and output share one matrix: Marian shares all or none."""
     return len(shared_matrices(config)) == 2
 
 
@@ -161,7 +161,7 @@ def max_lengths(config: TransformerConfig) -> tuple[int, int]:
 def generation_configuration(
     options: TranslationOptions, config: TransformerConfig
 ) -> dict[str, Any]:
-    """Return generation_config.json: fairseq's beam search, as far as transformers has it.
+    """Return generation_config.json: fairseq's beam search, as far as transformers supports it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
 
@@ -188,7 +188,7 @@ def generation_configuration(
 
 
 def write_model(folder: ModelFolder, parameters: Mapping[str, Tensor], out: Path) -> None:
-    """Write what transformers loads: parameters, configurations, vocabularies.
+    """Write the files that transformers loads: parameters, configurations, vocabularies.
 
     Args:
         folder: the packed model, to decode by fairseq's length penalty
@@ -231,7 +231,7 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict
 
 
 def names_of_subword_model(folder: ModelFolder, target: str) -> list[str]:
-    """Return the names by which a target finds what splits words, of which there is one file."""
+    """Return the file names by which a target finds the subword model; the files are the same."""
     if target == "huggingface" and folder.recipe.subword == SENTENCEPIECE:
         return ["source.spm", "target.spm"]
     return [folder.subword_model.name] if folder.subword_model else []
@@ -281,7 +281,7 @@ class MarianEngine(Engine):
             )
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """Return a batch as the model takes it, padded on the right."""
+        """Return a batch in the model's form, padded on the right."""
         rows = [torch.tensor(ids) for ids in batch.ids]
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}

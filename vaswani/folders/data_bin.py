@@ -24,7 +24,7 @@ class DataBin:
 
     @classmethod
     def at(cls, folder: Path) -> "DataBin":
-        """Return the one in a folder of prepared text, or the folder itself."""
+        """Return the data-bin in a folder of prepared text, or the folder itself."""
         inside = folder / DATA_BIN
         return cls(inside if inside.is_dir() else folder)
 
@@ -38,19 +38,17 @@ class DataBin:
         return self.folder / f"dict.{language}.txt"
 
     def dictionaries(self) -> list[Path]:
-        """Return those that there are."""
+        """Return the dictionaries in the folder."""
         return sorted(self.folder.glob("dict.*.txt"))
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the language pairs (source, target) that there are."""
+        """Return the language pairs (source, target) in the folder."""
         names = [path.name.split(".") for path in sorted(self.folder.glob("*.*-*.*.idx"))]
         pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
         return [(source, target) for source, target in dict.fromkeys(pairs)]
 
     def subset_option(self) -> str:
-        """Return what ``vaswani generate`` needs: nothing, or `` --subset valid`` without a test
-        set.
-        """
+        """Return `` --subset valid`` for ``vaswani generate`` without a test set, else nothing."""
         return "" if any(self.folder.glob("test.*.idx")) else " --subset valid"
 
     def side(self, split: str, pair: tuple[str, str], language: str) -> Path:
@@ -71,9 +69,7 @@ class DataBin:
         raise UserError(f"{self.folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what identifies the data: SHA-256 of each dictionary, index and text, by file
-        name.
-        """
+        """Return the data's fingerprint: SHA-256 of each dictionary, index and text, by name."""
         files = self.dictionaries()
         for kind in ("*.idx", "*.bin"):
             files += sorted(self.folder.glob(kind))

@@ -68,7 +68,7 @@ class ExportTable(FolderTable):
     versions: dict[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table that is written to vaswani.json."""
+        """Return the table for vaswani.json."""
         compared = {"proof": self.proof, "versions": self.versions}
         return {
             "format": EXPORTED.format,
@@ -128,7 +128,7 @@ class ExportedModel(TextModel):
 
     @classmethod
     def of_table(cls, path: Path, table: ExportTable, sums: Mapping[str, str]) -> "ExportedModel":
-        """Make one of what its vaswani.json says.
+        """Build the object from the table in vaswani.json.
 
         Args:
             path: the folder
@@ -143,7 +143,7 @@ class ExportedModel(TextModel):
 
 
 def write_export(folder: Path, fill: Callable[[Path], tuple[ExportTable, str]]) -> None:
-    """Make a complete export, or nothing. One that was made before is replaced.
+    """Make a complete export, or nothing. An earlier export is replaced.
 
     Args:
         folder: where to make it

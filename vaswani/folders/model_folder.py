@@ -97,7 +97,7 @@ class ModelText:
         return ModelText(path, TextRecipe.from_json(text, f"{path / CONFIG}: text"))
 
     def check_files(self) -> None:
-        """Raise UserError unless what splits and numbers the text is as it was packed.
+        """Raise UserError if a file that splits or numbers text has changed since it was packed.
 
         Raises:
             OSError: a file is missing.
@@ -218,7 +218,7 @@ def is_model_folder(path: Path) -> bool:
 
 
 def read_origin(path: Path) -> Mapping[str, Any]:
-    """Read what a folder says of its checkpoint; its files are not checked."""
+    """Read the origin of a folder's checkpoint, without checking the files."""
     origin: Mapping[str, Any] = read_json(path / CONFIG).get("origin", {})
     return origin
 
@@ -239,7 +239,7 @@ def sibling(folder: Path, end: str) -> Path:
 
 
 def missing_model(path: Path) -> UserError:
-    """Say how to get a model folder from a checkpoint, a run, or nothing."""
+    """Return the error that says how to pack a checkpoint, a run, or a new model."""
 
     if path.is_file() and path.suffix == ".pt":
         return UserError(
@@ -294,7 +294,7 @@ class Contents:
         return sum(value.numel() for value in stored)
 
     def is_in(self, path: Path) -> bool:
-        """Return whether a folder has just this model, unchanged; its card may have been edited."""
+        """Return whether a folder has exactly this model; its card may have been edited."""
         if not path.is_dir() or read_json(path / CONFIG) != self.table.to_json():
             return False
         sums = sums_of(path)
@@ -305,7 +305,7 @@ class Contents:
         return all(sums.get(name) == sha256_of(file) for name, file in self.copied.items())
 
     def write(self, path: Path, card: str) -> None:
-        """Make a folder, or replace one that was packed before.
+        """Make a folder, or replace an earlier packed folder.
 
         Args:
             path: of the folder
@@ -326,7 +326,7 @@ class Contents:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat = PACKED) -> None:
-    """Make a complete folder with hashes, or nothing. One that was made before is replaced.
+    """Make a complete folder with hashes, or nothing. An earlier packed folder is replaced.
 
     Args:
         folder: where to make it
@@ -354,7 +354,7 @@ class ModelOutputs(FolderOutputs):
         self.form = form
 
     def sums(self) -> dict[str, str]:
-        """Return the hashes of the files that were packed there; empty if none were."""
+        """Return the hashes of the files packed there; empty if none were."""
         return sums_of(self.path, self.form)
 
     def complete_record(self, draft: Draft) -> None:

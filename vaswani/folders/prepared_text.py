@@ -47,7 +47,7 @@ class StageRecord:
 
     @classmethod
     def from_json(cls, table: Table) -> "StageRecord":
-        """Return the record in a table of JSON; empty where there is none."""
+        """Return the record in a table of JSON; an empty record for an empty table."""
         return cls(table.get("key", ""), table.get("made_from") or {}, table.get("report") or {})
 
 
@@ -85,7 +85,7 @@ class PreparedText:
         return self.recipe_file.is_file()
 
     def recipe(self) -> Recipe | None:
-        """Return how the text was prepared; None: otherwise than by ``vaswani prepare``.
+        """Return the recipe of the text; None if ``vaswani prepare`` did not make it.
 
         Raises:
             UserError: the file was edited, or is of a later version.
@@ -103,7 +103,7 @@ class PreparedText:
         return recipe
 
     def recipe_as_written(self) -> Recipe | None:
-        """Return the recipe, whoever wrote it; None if there is none.
+        """Return the recipe in the folder, whoever wrote it; None if there is none.
 
         Raises:
             UserError: it is not YAML.
@@ -116,7 +116,7 @@ class PreparedText:
         return Recipe(**{"source_lang": "", "target_lang": "", **keys})
 
     def text_rules(self) -> int:
-        """Return the version of the rules for this text; the newest where there is no recipe."""
+        """Return the version of the rules for this text; the newest if it has no recipe."""
         recipe = self.recipe()
         return recipe.text_rules if recipe else moses.VERSION
 
@@ -152,7 +152,7 @@ class PreparedText:
         return self.folder / SUBWORD_FILES[kind]
 
     def subword_model(self) -> tuple[Name, Path | None]:
-        """Return what made the subwords, and the file that it learned, if that is there."""
+        """Return the kind of subwords, and the learned file if it exists."""
         recipe = self.recipe()
         kind: Name = recipe.subword if recipe else BPE
         path = self.subword_file(kind)
@@ -191,12 +191,12 @@ class PreparedText:
         return StageRecord.from_json(self.outputs(name).table())
 
     def has_complete_data_bin(self) -> bool:
-        """Return whether the data-bin is as it was recorded, from whatever text."""
+        """Return whether the data-bin matches its record, even if it was made from other text."""
         outputs = self.outputs(DATA_BIN)
         return outputs.are_made(outputs.table().get("key", ""))
 
     def check(self, files: Iterable[Path]) -> None:
-        """Raise UserError unless files are what ``vaswani prepare`` made, together.
+        """Raise UserError unless ``vaswani prepare`` made the files together.
 
         A stop between its stages, or an edited file, leaves some that do not belong to the others:
         codes of one vocabulary with the dictionary of another. Text that was prepared otherwise, or
@@ -215,7 +215,7 @@ class PreparedText:
                     )
 
     def check_as_made(self, files: Iterable[Path]) -> None:
-        """Raise UserError for a file that was changed since; files without record may be."""
+        """Raise UserError for a file that was changed later; files without a record may be."""
         for file in files:
             name = file.relative_to(self.folder).parts[0]
             recorded = self.outputs(name).files().get(file)

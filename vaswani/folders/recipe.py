@@ -58,13 +58,13 @@ class TextRecipe:
     text_rules: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for rules that a later version made."""
+        """Raise ValueError for rules of a later version."""
         if self.text_rules not in moses.JOINERS:
             raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
 
     @classmethod
     def from_json(cls, table: Mapping[str, object], where: str) -> "TextRecipe":
-        """Read a section ``text``; UserError as in :func:`read_section`."""
+        """Read the section ``text``; raise UserError as in :func:`read_section`."""
         return read_section(cls, table, where)
 
     def to_json(self) -> dict[str, object]:
@@ -77,9 +77,7 @@ class TextRecipe:
         return self.source_lang, self.target_lang
 
     def language(self, code: str) -> str:
-        """Return the language that a code means to the rules; the first version takes it as
-        it is.
-        """
+        """Return the language that a code means to the rules; in the first version, the code."""
         return code if self.text_rules == 1 else moses.language_of(code)
 
 
@@ -178,14 +176,12 @@ class Recipe:
         return [n for n in SPLITS if n in held_out or getattr(self, n)]
 
     def parts(self, split: str) -> list[str]:
-        """Return the prefixes or parts that make up a set, in order."""
+        """Return the prefixes or parts of a set, in order."""
         named = getattr(self, split)
         return [named] if isinstance(named, str) else list(named or [])
 
     def cleaned(self, split: str) -> bool:
-        """Return whether pairs may be left out of a set: of training text, and of what is
-        held out.
-        """
+        """Return whether pairs may be left out of a set: of training and held-out pairs."""
         return split == "train" or (split == "valid" and bool(self.valid_every))
 
     @property

@@ -45,15 +45,15 @@ class Fingerprint:
 
     @classmethod
     def from_json(cls, table: object) -> "Fingerprint":
-        """Read what :meth:`to_json` wrote; of anything else, nothing is known of the data."""
+        """Read what :meth:`to_json` wrote; any other table gives an empty fingerprint."""
         return cls(table.get("sha256", {}) if isinstance(table, Mapping) else {})
 
     def to_json(self) -> dict[str, object]:
-        """Return it as ``env.json`` holds it."""
+        """Return the fingerprint as ``env.json`` holds it."""
         return {"sha256": dict(self.sha256)}
 
     def changed_files(self, now: "Fingerprint") -> list[str]:
-        """List the files that differ between two fingerprints which both have them, by name."""
+        """List the files in both fingerprints that differ, by name."""
         common = set(self.sha256) & set(now.sha256)
         return sorted(name for name in common if self.sha256[name] != now.sha256[name])
 
@@ -78,7 +78,7 @@ class Start:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "Start":
-        """Read ``env.json``, or an empty table where there is none."""
+        """Read ``env.json``; an empty table gives an empty record."""
         data = Fingerprint.from_json(table.get("data"))
         return cls(data, {"command", "data"} <= set(table), table)
 
@@ -109,7 +109,7 @@ class Ending:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "Ending | None":
-        """Read ``finished.json``; None where there is none, or none that says the updates."""
+        """Read ``finished.json``; return None if it does not exist, or lacks the updates."""
         if "num_updates" not in table:
             return None
         names = ("num_updates", "seconds", "reason", "perplexity", "stop")
@@ -138,7 +138,7 @@ class TranslationRecord:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "TranslationRecord | None":
-        """Read SUBSET.json; None where there is none."""
+        """Read SUBSET.json; return None if it does not exist."""
         if not table:
             return None
         return cls(
@@ -192,11 +192,11 @@ class Translations:
         return self.folder / f"{self.subset}{SCORES}"
 
     def record(self) -> TranslationRecord | None:
-        """Read what made the translations; None if there are none."""
+        """Read how the translations were made; return None if there are none."""
         return TranslationRecord.from_json(read_json(self.record_file))
 
     def scores(self) -> Mapping[str, Any]:
-        """Read the report of their scores; empty if there is none."""
+        """Read the report of their scores; return an empty table if there is none."""
         return read_json(self.scores_file)
 
 
@@ -204,12 +204,12 @@ class Translations:
 
 
 def average_name(count: int) -> str:
-    """Return the name of the average of so many of a run's last checkpoints."""
+    """Return the file name of the average of the last ``count`` checkpoints."""
     return f"checkpoint_average_last{count}.pt"
 
 
 def phase_number(phase: Path) -> int:
-    """Return the number of an earlier phase, from 1, by the name of its folder."""
+    """Return the number of an earlier phase, from 1, in the name of its folder."""
     return int(phase.name.removeprefix("phase-"))
 
 
@@ -235,12 +235,12 @@ class Run:
 
     @classmethod
     def named(cls, name: str) -> list["Run"]:
-        """Return what a run's name may mean: a path, or a name under ./runs."""
+        """Return the runs that a name may mean: a path, or a name under ./runs."""
         return [cls(folder) for folder in (Path(name), RUNS / name, RUNS / file_stem(name))]
 
     @classmethod
     def find(cls, name: str) -> "Run":
-        """Find the run of a name: a path, or a name under ./runs.
+        """Find a run by its path, or by its name under ./runs.
 
         Raises:
             UserError: there is no such folder, or nothing was trained in it.
@@ -255,18 +255,18 @@ class Run:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Path) -> "Run":
-        """Return the run that a checkpoint is in; of another place, the folder that it is in."""
+        """Return the run of a checkpoint; for a checkpoint outside runs, its folder as a run."""
         folder = checkpoint.parent
         return cls(folder.parent if folder.name == CHECKPOINTS else folder)
 
     @classmethod
     def of_model(cls, model: Path) -> "Run":
-        """Return the run that a packed model may be in: the folder above it."""
+        """Return the folder above a packed model, which may be its run."""
         return cls(model.absolute().parent)
 
     @classmethod
     def of_save_dir(cls, folder: Path) -> "Run | None":
-        """Return the run whose checkpoints are saved in a folder; None if its name is no run's."""
+        """Return the run of a folder of checkpoints; None if the folder's name is not a run's."""
         if folder.name == CHECKPOINTS and folder.parent.name:
             return cls(folder.parent)
         return None
@@ -304,7 +304,7 @@ class Run:
         return self.folder / ".lock"
 
     def log(self, rank: int = 0) -> Path:
-        """Return all that any library logs; of other processes than the first, their warnings."""
+        """Return the log of all libraries; of processes but the first, the log of warnings."""
         return self.folder / (f"train.rank{rank}.log" if rank else "train.log")
 
     def ending_file(self, phase: Path | None = None) -> Path:
@@ -360,11 +360,11 @@ class Run:
         return self.checkpoints / BEST
 
     def average(self, count: int) -> Path:
-        """Return the average of so many of the last checkpoints."""
+        """Return the file of the average of the last ``count`` checkpoints."""
         return self.checkpoints / average_name(count)
 
     def averages(self) -> list[Path]:
-        """Return the averages that there are, by name."""
+        """Return the averages in the run, by name."""
         return sorted(self.checkpoints.glob("checkpoint_average*.pt"))
 
     def phases(self) -> list[Path]:
@@ -385,7 +385,7 @@ class Run:
         return Translations(self.evaluation, subset)
 
     def scored(self) -> list[Translations]:
-        """Return the subsets with a report of scores."""
+        """Return the translations that have a report of scores."""
         reports = sorted(self.evaluation.glob(f"*{SCORES}"))
         return [self.translations(path.name.removesuffix(SCORES)) for path in reports]
 

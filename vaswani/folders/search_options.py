@@ -93,7 +93,7 @@ class TranslationOptions(SearchOptions):
         return self.print_alignment or self.replace_unk
 
     def changed(self, **options: Any) -> "TranslationOptions":
-        """Return the same with some options changed.
+        """Return a copy with some options changed.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
@@ -144,7 +144,7 @@ class TranslationOptions(SearchOptions):
 
 
 def search_of_configuration(config: Mapping[str, Any]) -> TranslationOptions:
-    """Return how a configuration says to search; UserError for an invalid number."""
+    """Return the search options in a configuration; raise UserError for an invalid number."""
     generation = config["generation"]
     search = {key: generation[key] for key in BEAM_OPTIONS if key in generation}
     penalty = str(config["task"].get("length_penalty") or "fairseq")
@@ -152,7 +152,7 @@ def search_of_configuration(config: Mapping[str, Any]) -> TranslationOptions:
 
 
 def check_search(config: Mapping[str, Any]) -> None:
-    """Raise UserError if ``vaswani generate`` could not search as a configuration says."""
+    """Raise UserError if ``vaswani generate`` cannot search with a configuration."""
     try:
         search_of_configuration(config).check()
     except UserError as error:
@@ -166,7 +166,7 @@ def key_of_flag(match: re.Match[str]) -> str:
 
 
 def as_arguments(names: Sequence[str]) -> Any:
-    """Return a dataclass of these search options for a command line: None, or False, if not given.
+    """Return the dataclass of these options for a command line: None, or False, if not given.
 
     What is not given is as the model was trained, or packed.
     """
@@ -194,7 +194,7 @@ def cli_overrides(arguments: object) -> dict[str, Any]:
 
 
 def flag(name: str) -> str:
-    """Return an option as it is given: ``--max-len-a``."""
+    """Return an option's flag: ``--max-len-a``."""
     return "--" + name.replace("_", "-")
 
 
@@ -205,7 +205,7 @@ DEFAULTS: Mapping[str, Any] = vars(TranslationOptions())
 
 
 def describe_search(options: Mapping[str, Any]) -> str:
-    """Describe a search by its recorded options: ``beam 4, lenpen 0.6``, and what is no default."""
+    """Describe a search by its recorded options: ``beam 4, lenpen 0.6``, and other non-defaults."""
     search = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     rule = "gnmt " if search["length_penalty"] == "gnmt" else ""
     parts = [f"beam {search['beam']}", f"lenpen {rule}{search['lenpen']:g}"]
@@ -216,7 +216,7 @@ def describe_search(options: Mapping[str, Any]) -> str:
 
 
 def differences(options: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Say in words which options of a search differ from another's: ``beam 1, not 4``.
+    """Describe how the options of a search differ from another's: ``beam 1, not 4``.
 
     Args:
         options: by name; what is missing has its default

@@ -30,7 +30,7 @@ FUSED: list[tuple[str, str, str]] = [
 
 
 def from_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of a fairseq ``transformer`` with sinusoids as one of our models'.
+    """Convert the state dict of a fairseq ``transformer`` with sinusoids to our model's.
 
     Raises:
         KeyError: it lacks a parameter that every such model has.
@@ -61,7 +61,7 @@ def from_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of one of our models as a fairseq ``transformer``'s.
+    """Convert the state dict of our model to a fairseq ``transformer``'s.
 
     Raises:
         ValueError: d_k and d_v differ, which that model cannot have.

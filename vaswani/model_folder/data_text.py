@@ -54,11 +54,9 @@ class DataOptions:
 def text_recipe(
     options: DataOptions, folder: Path, langs: tuple[str, str], dictionaries: tuple[Path, Path]
 ) -> tuple[TextRecipe, Path | None]:
-    """Return how the text was prepared, and its BPE codes or SentencePiece's model: from options,
-    recipe.yaml or the dictionary.
+    """Return how the text was prepared, and its BPE codes or SentencePiece's model.
 
-    Raises:
-        UserError: words are split, but there is no such file, or it is another's.
+    They come from the options, from recipe.yaml, or from the dictionary.
     """
     text = PreparedText.around(folder)
     prepared = text.recipe()
@@ -97,7 +95,7 @@ def find_subword_model(
     sides: list[list[str]],
     dictionaries: tuple[Path, Path],
 ) -> tuple[Name | None, Path | None]:
-    """Return what made the subwords (None: words are not split), and what it had learned.
+    """Return the kind of subwords (None: words are not split), and the learned file.
 
     Raises:
         UserError: there is no such file, or it is that of another dictionary.

@@ -26,7 +26,7 @@ def is_model(path: Path) -> bool:
 
 
 def model_as_config(folder: ModelFolder) -> dict[str, Any]:
-    """Return the sections of a configuration that a model folder has, as a run has them."""
+    """Return a model folder's options as sections of a configuration."""
     source, target = folder.langs
     origin = folder.table.origin
     return {
@@ -42,7 +42,7 @@ def model_as_config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def checkpoint_of(folder: ModelFolder) -> Path:
-    """Return a model folder's weights as a checkpoint beside it, the only form that fairseq reads.
+    """Write a model folder's weights as a checkpoint beside it, the only form that fairseq reads.
 
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.

@@ -17,7 +17,7 @@ from vaswani_transformer.io.folder_table import Variant
 
 
 def kept_options() -> list[str]:
-    """Return the options that a folder keeps, in the order of its file: what the model is.
+    """Return the options that define the model, in the order of the folder's file.
 
     The others say how it begins (``init``), or the same in other words.
     """
@@ -57,7 +57,7 @@ def task_for(
     langs: tuple[str, str],
     model: VaswaniTransformerConfig,
 ) -> VaswaniTranslationTask:
-    """Return fairseq's task, without its data.
+    """Build fairseq's task, without its data.
 
     Args:
         source, target: dictionaries
@@ -81,7 +81,7 @@ def configuration_and_task(
 
 
 def build_variant(folder: ModelFolder) -> nn.Module:
-    """Return the model of a folder whose variant of the paper's is registered, in evaluation mode.
+    """Build the model of a folder that uses a registered variant, in evaluation mode.
 
     Raises:
         UserError: the user-dir does not register it.

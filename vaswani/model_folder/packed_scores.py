@@ -58,7 +58,7 @@ def packed_scores(
 def why_left_out(
     report: Mapping[str, Any], translation: Mapping[str, Any], generation: Mapping[str, object]
 ) -> str:
-    """Say why a report's scores are not the packed model's; empty if they may be.
+    """Return why a report's scores are not the packed model's, or an empty string if they may be.
 
     Args:
         report: of 'vaswani score'
@@ -81,7 +81,7 @@ def why_left_out(
 
 
 def rows_of(report: Mapping[str, Any], translation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the rows to keep of a report, each with what its score depends on."""
+    """Return the rows of a report to keep, each with the conditions of its score."""
     files = report["files"]
     rows: dict[str, dict[str, Any]] = {}
     for name in SCORES:

@@ -26,7 +26,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
 def collect_model(checkpoint: Path, run: Run, options: DataOptions) -> Contents:
-    """Collect what a model folder is made of: a checkpoint with its data.
+    """Collect the contents of a model folder: a checkpoint and its data.
 
     Args:
         checkpoint: of our model, or of fairseq's ``transformer``
@@ -104,7 +104,7 @@ def data_bin_of(named: str | None, model: TrainedModel) -> DataBin:
 
 
 def languages(options: DataOptions, task: Section, data: DataBin) -> tuple[str, str]:
-    """Return source and target: as given, or as trained, or from the data."""
+    """Return source and target language: as given, else as trained, else as in the data."""
     pairs = data.pairs()
     source = options.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
     target = options.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
@@ -129,7 +129,7 @@ def search_of(run: Run, model: TrainedModel) -> dict[str, Any]:
 
 
 def write_model(out: Path, contents: Contents) -> bool:
-    """Make the folder unless it exists; returns whether it was made."""
+    """Make the folder unless it exists, and return whether it was made."""
     if contents.is_in(out):
         return False
     parameters = contents.count_parameters()

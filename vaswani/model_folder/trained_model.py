@@ -69,7 +69,7 @@ class TrainedModel:
         return self.sections["task"]
 
     def check_fits(self, dictionaries: tuple[Path, Path], langs: tuple[str, str]) -> None:
-        """Raise unless model, parameters and dictionaries fit each other.
+        """Raise an error unless model, parameters and dictionaries fit each other.
 
         Args:
             dictionaries: of source and target
@@ -92,7 +92,7 @@ class TrainedModel:
         model_class(self.variant).build_model(options, task).load_state_dict(self.parameters)
 
     def origin(self, data: DataBin) -> dict[str, Any]:
-        """Return where the model comes from: its checkpoint, its training, its data."""
+        """Return the origin of the model: its checkpoint, its training, its data."""
         model = self.sections["model"]
         history = (self.state.get("optimizer_history") or [{}])[-1]
         averaged = self.state.get("averaged_updates")
@@ -124,7 +124,7 @@ def sections_of(state: Mapping[str, Any]) -> dict[str, Section]:
 
 
 def architecture_of(name: str, options: Section) -> tuple[dict[str, Any], Variant | None]:
-    """Return the options that a model folder keeps, and what a variant has besides.
+    """Return the options that a model folder keeps, and those of a variant.
 
     Args:
         name: by which the model is registered

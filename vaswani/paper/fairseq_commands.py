@@ -61,7 +61,7 @@ def run(options: Options) -> int:
 
 
 def preprocess(target: Reproduction) -> str:
-    """Return the command that binarises subwords; what makes these is named before it."""
+    """Return the command that binarises subwords, and name the command that makes the subwords."""
     task = target.config.task
     text = PreparedText.around(target.data_bin)
     folder = quote(text.folder)

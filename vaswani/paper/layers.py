@@ -50,9 +50,7 @@ class Layer:
 
 
 def self_attention(d: int, countable: bool) -> Function:
-    """Return the model's, with one head: the number of heads changes no number of
-    multiplications.
-    """
+    """Return the model's self-attention with one head: more heads need no more multiplications."""
     from vaswani_transformer.attention import SelfAttention
     from vaswani_transformer.fast import use_fast_kernels
 

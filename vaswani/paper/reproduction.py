@@ -83,7 +83,7 @@ class Reproduction(NamedTuple):
 
 
 def run(options: Options) -> int:
-    """Run the stages one after another, or say what they would be."""
+    """Run the stages one after another, or print them."""
     target = find_reproduction(options)
     here = gpus_to_use(target.config)
     on_cpu = bool(target.config.common.cpu)
@@ -107,7 +107,7 @@ def run(options: Options) -> int:
 
 
 def find_reproduction(options: Options) -> Reproduction:
-    """Return the experiment, the row, the folder and the changes that the arguments name.
+    """Return the experiment, row, folder and changes that the arguments name.
 
     Raises:
         UserError: an unknown name or row, or an invalid change.
@@ -213,7 +213,7 @@ def is_averaged(target: Reproduction) -> bool:
 
 
 def command_of(target: Reproduction, stage: str, gpus: int, here: int) -> list[str]:
-    """Return the command of a stage, without 'vaswani'; that of 'train' is planned on the data.
+    """Return a stage's command without 'vaswani'; that of 'train' is planned on the data.
 
     Args:
         target: what is reproduced
@@ -272,7 +272,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
 
 
 def expected(target: Reproduction) -> list[str]:
-    """Return the paper's figures, and what others report."""
+    """Return the figures of the paper and of other reports."""
     if target.row:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {target.row}: {line}, without averaging"]

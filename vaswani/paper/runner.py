@@ -33,7 +33,7 @@ def run_commands(commands: Iterable[list[str]], dry_run: bool = False) -> int:
 
 
 def run_command(command: list[str]) -> int:
-    """Return a command's exit code. If interrupted with us, it is waited for: it may be saving.
+    """Run a command and return its exit code; after an interrupt, wait until it has saved.
 
     Interrupted again, it is killed.
     """

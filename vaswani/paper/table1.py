@@ -63,8 +63,7 @@ def sequential_steps(layer: Layer, n: int, d: int = 8) -> int:
 
 
 def longest_path(layer: Layer, n: int, d: int = 8) -> int:
-    """Return what lies between the first word and the last, by the gradient of the last one's
-    output.
+    """Return the path length from the first word to the last, by the gradient of the last output.
 
     Returns:
         The layers that a stack needs until the gradient reaches the first word; for a recurrent
@@ -115,8 +114,7 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
 
 
 def crossing(layer: Layer, other: Layer, d: int) -> float:
-    """Return the length from which ``layer`` takes more multiplications than ``other``, all
-    counted.
+    """Return the length from which ``layer`` takes more multiplications than ``other``.
 
     Both are linear or quadratic in n without a constant: two counts of each give the coefficients.
 
@@ -136,9 +134,7 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
 
 
 def measure_layers() -> dict[str, Any]:
-    """Return the whole table as JSON-able values: ``rows`` in the order of ``LAYERS``,
-    ``crossings``.
-    """
+    """Measure the whole table: JSON-able ``rows`` in the order of ``LAYERS``, and ``crossings``."""
     rows: list[dict[str, Any]] = []
     for layer in LAYERS:
         print(f"{layer.name} …", file=sys.stderr)

@@ -52,7 +52,7 @@ class Batch:
 
 
 def training_text(config: DictConfig) -> TrainingText:
-    """Return the training data if it exists, else a task with dictionaries of the assumed size.
+    """Return the training data; if it does not exist, dictionaries of the assumed size.
 
     Raises:
         UserError: the data is damaged.
@@ -92,7 +92,7 @@ def text_of_assumed_size(config: DictConfig) -> TrainingText:
 
 
 def count_parameters(config: DictConfig, task: FairseqTask) -> int:
-    """Return the parameter count of the model, built without allocating memory."""
+    """Count the model's parameters without allocating memory."""
     with torch.device("meta"):
         model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
@@ -126,7 +126,7 @@ def gpu_memory(gpus: int) -> float:
 def most_tokens(
     sizes: arithmetic.Sizes, parameters: int, memory: float, use: arithmetic.MemoryUse
 ) -> int:
-    """Return the padded tokens per batch that fit into ``memory`` GB, with some headroom.
+    """Return the most padded tokens per batch that fit into ``memory`` GB, with some headroom.
 
     Raises:
         UserError: there are too few to train with.

@@ -57,7 +57,7 @@ class FinetuneSource(NamedTuple):
 
 
 def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
-    """Return the experiment's text, and what to print about it.
+    """Return the text of a fine-tuning experiment, and the lines to print about it.
 
     Raises:
         UserError: there is no such run, or the data's dictionaries are not the run's.
@@ -76,7 +76,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
 
 
 def finetune_source(name: str, data: Path) -> FinetuneSource:
-    """Return what a run, a packed model, or a checkpoint has learned.
+    """Return the model that fine-tuning starts from: a run, a packed model, or a checkpoint.
 
     Args:
         name: of the run, the model's folder or the checkpoint's file
@@ -99,7 +99,7 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
 
 
 def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
-    """Pack a checkpoint, also of fairseq's own transformer, beside it; return the folder.
+    """Pack a checkpoint, also of fairseq's own transformer, beside it, and return the folder.
 
     Raises:
         UserError: it cannot be packed, or its dictionaries have other sizes than the data's.
@@ -114,7 +114,7 @@ def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
 def batch_for(
     conditions: first_experiment.Conditions, trained: FinetuneSource
 ) -> tuple[batching.Batch, int]:
-    """Return the run's batch on this machine and text, and the target tokens that it should have.
+    """Return the run's batch on this machine and text, and its number of target tokens.
 
     Raises:
         UserError: the data's dictionaries are not the run's.

@@ -111,7 +111,7 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
 
 
 def settings_of_text(recipe: Recipe | None, pairs: int) -> Settings:
-    """Return the settings for a text of so many pairs, of which BPE-dropout may have made copies.
+    """Return the settings for a text of ``pairs`` pairs, which BPE-dropout may have copied.
 
     Args:
         recipe: how it was prepared, if that is known
@@ -129,7 +129,7 @@ def longest_sentence() -> int:
 
 
 def restoring(text: PreparedText, recipe: Recipe | None, lang: str) -> dict[str, str]:
-    """Return how text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
+    """Return how to restore text from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
 
     As the recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
     """
@@ -143,7 +143,7 @@ def restoring(text: PreparedText, recipe: Recipe | None, lang: str) -> dict[str,
 
 
 def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, list[str]]:
-    """Return the experiment's text, and what to print about it.
+    """Return the text of the first experiment, and the lines to print about it.
 
     Raises:
         UserError: the data cannot be trained on, or the machine is too small.
@@ -208,9 +208,7 @@ def new_model(conditions: Conditions, batch: batching.Batch, batch_tokens: int) 
 def experiment_text(
     template: Path, conditions: Conditions, batch: batching.Batch, batch_tokens: int, **values: Any
 ) -> str:
-    """Return the text of an experiment: a template with what every experiment needs, and
-    ``values``.
-    """
+    """Return the text of an experiment: a template, filled in with common values and ``values``."""
     settings = conditions.settings
     preset = conditions.preset
     per_epoch = batch.updates_per_epoch or 1
@@ -241,9 +239,7 @@ def experiment_text(
 
 
 def next_commands(name: str, data: Path) -> list[str]:
-    """Return the commands from an experiment to its score, and of text to a model that translates
-    it.
-    """
+    """Return the commands from an experiment to its score, and to a model that translates text."""
     subset = DataBin(data).subset_option()
     scored = [
         f"vaswani train {name}",
@@ -256,13 +252,13 @@ def next_commands(name: str, data: Path) -> list[str]:
 
 
 def describe_machine(conditions: Conditions) -> str:
-    """Return what the experiment is for: "a CPU", "1 GPU", "8 GPUs"."""
+    """Describe the machine: "a CPU", "1 GPU", "8 GPUs"."""
     gpus = conditions.gpus
     return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
 
 
 def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
-    """Return what was decided, and what is left out; the reasons are in the experiment."""
+    """Return the lines on what was decided and left out; the experiment has the reasons."""
     settings = conditions.settings
     per_epoch = batch.updates_per_epoch or 1
     updates = settings.updates(conditions.preset, per_epoch)

@@ -79,7 +79,7 @@ class Settings:
 
 
 def value_for(preset: str, values: tuple[Number, Number, Number]) -> Number:
-    """Return a preset's value, of three."""
+    """Return a preset's value from a triple."""
     return values[PRESETS.index(preset)]
 
 
@@ -187,5 +187,5 @@ TABLE = (
 
 
 def settings_for(pairs: float) -> Settings:
-    """Return what the table has for this many training pairs."""
+    """Return the row of the table for this many training pairs."""
     return next(settings for settings in TABLE if pairs <= settings.pairs)

@@ -63,7 +63,7 @@ class Plan:
 
 
 def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> Plan:
-    """Return what a training takes on given hardware.
+    """Plan a training on given hardware.
 
     Args:
         experiment: its name, or its YAML file
@@ -119,8 +119,7 @@ def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware)
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> Disk:
-    """Return how many files the checkpoints take at most, and their bytes with an average (weights
-    only).
+    """Return the number of checkpoint files at most, and their bytes with an average.
 
     The last and the best checkpoint are counted, though they may be links to others. One more is
     written aside before it replaces another.
@@ -147,7 +146,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) 
 
 
 def table(plan: Plan) -> str:
-    """Return the plan in lines of ``what  how much``, the command last."""
+    """Return the plan as lines of ``name  value``, the command last."""
     gpus = plan.gpus
     batch = plan.batch
     updates = f"{plan.updates:,}"

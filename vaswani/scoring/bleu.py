@@ -64,7 +64,7 @@ class ScoreRow:
     length_ratio: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Return it as a report holds it."""
+        """Return the row as a report holds it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -100,7 +100,7 @@ class Significance:
 
 
 def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
-    """Return the line of a score that sacreBLEU computed."""
+    """Return the line of the table for a score that sacreBLEU computed."""
     row = ScoreRow(label, round(score.score, 2), str(score), str(signature))
     if hasattr(score, "bp"):
         penalty, ratio = round(score.bp, 4), round(score.ratio, 4)
@@ -147,7 +147,7 @@ def split_compounds(line: str) -> str:
 
 
 def straight_quotes(line: str) -> str:
-    """Return every typographic double quote (``„ “ ” ‟ « »``) as ``"``.
+    """Replace every typographic double quote (``„ “ ” ‟ « »``) by ``"``.
 
     This was done to tensor2tensor's copy of newstest2014's reference, which its script does not
     mention (its issue 317). Single quotes stay: they are also apostrophes.
@@ -237,8 +237,7 @@ def base(lang: str | None) -> str:
 
 
 def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
-    """Return the name of sacreBLEU's tokens for untokenised text; why better ones are not used, if
-    so.
+    """Return sacreBLEU's tokenizer for a language, and why a better one is not used, if so.
 
     For Chinese, Japanese and Korean those it has for them, for other text without spaces
     characters, else 13a; characters too where a tokeniser's own packages are missing.
@@ -273,7 +272,7 @@ def sacrebleu_rows(
 def paired_test(
     metrics: Metrics, this: list[str], other: list[str], references: list[list[str]]
 ) -> Significance:
-    """Return whether two systems differ: scores, their 95% intervals, and a two-sided p.
+    """Test whether two systems differ: scores, their 95% intervals, and a two-sided p.
 
     p is of a paired approximate randomisation test (Riezler and Maxwell, 2005): the systems'
     translations of a sentence are exchanged or not, at random, and p is the share of trials whose

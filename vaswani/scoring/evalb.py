@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
 
 
 def compare_trees(gold: Tree, test: Tree) -> Comparison:
-    """Return a parse beside the treebank's tree of the same sentence."""
+    """Compare a parse with the treebank's tree of the same sentence."""
     gold_kept, test_kept = without_punctuation(gold), without_punctuation(test)
     if not test_kept.words:
         return Comparison(len(gold.words), SKIPPED)
@@ -51,7 +51,7 @@ def compare_trees(gold: Tree, test: Tree) -> Comparison:
 
 
 def without_punctuation(tree: Tree) -> Tree:
-    """Return what counts of a tree: its constituents over the words that are left; PRT is ADVP."""
+    """Return the tree as EVALB counts it: without punctuation, PRT as ADVP."""
     places = [place for place, tag in enumerate(tree.tags) if tag not in DELETED]
     before = [0]  # how many words are kept before each word
     for tag in tree.tags:
@@ -112,5 +112,5 @@ def summary(comparisons: Sequence[Comparison]) -> ParseFigures:
 
 
 def percent(part: int, whole: int) -> float:
-    """Return a share in percent; 0 of nothing."""
+    """Return a share in percent; 0 if the whole is 0."""
     return 100 * part / whole if whole else 0.0

@@ -36,7 +36,7 @@ class ParseReport:
     translation: Mapping[str, Any]
 
     def to_json(self) -> dict[str, object]:
-        """Return it as it is written."""
+        """Return the report as JSON holds it."""
         return {
             **asdict(self.figures),
             "files": {name: fingerprint_of(path) for name, path in self.files.items()},

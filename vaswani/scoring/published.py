@@ -65,7 +65,7 @@ FIGURES: dict[tuple[str, str], list[Figure]] = {
 
 
 def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) -> list[Figure]:
-    """Return the figures for a test set with this many sentences; none for any other text."""
+    """Return published figures for a test set with this many sentences; none for other text."""
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])

@@ -88,7 +88,7 @@ def input_with_references(
     test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
-    """Return what there is to score in a file of hypotheses.
+    """Return the input of a score for a file of hypotheses and its references.
 
     Raises:
         UserError: it cannot be scored, or the references are not the test set's.
@@ -106,8 +106,7 @@ def input_with_references(
 
 
 def other_input(name: str, system: ScoreInput, subset: str | None) -> ScoreInput:
-    """Return what ``system`` is compared with: a file of hypotheses of the same references, or a
-    run.
+    """Return the other system: a file of hypotheses for the same references, or a run.
 
     Args:
         name: of the file or run
@@ -126,7 +125,7 @@ def other_input(name: str, system: ScoreInput, subset: str | None) -> ScoreInput
 
 
 def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
-    """Return every row that can be computed, the one to quote first; why others are left out."""
+    """Compute every possible row, the one to quote first, and say why others are left out."""
     text, tokens, pair, main = system.text, system.tokens, system.pair, system.main
     metrics, missing = metrics_of(system)
     left_out = [missing] if missing else []
@@ -178,7 +177,7 @@ def metrics_of(system: ScoreInput) -> tuple[dict[str, Metric], str]:
 
 
 def facts(system: ScoreInput) -> dict[str, object]:
-    """Return what the numbers refer to, as a report holds it."""
+    """Return the files and data that the numbers refer to, as a report holds them."""
     sides = {"text": system.text, "tokens": system.tokens}
     return {
         "files": {name: side.fingerprints() for name, side in sides.items() if side},
@@ -191,7 +190,7 @@ def facts(system: ScoreInput) -> dict[str, object]:
 
 
 def conditions(system: ScoreInput) -> str:
-    """Return what the scores belong to: how the text was decoded, if known, and its references."""
+    """Describe the conditions of the scores: how the text was decoded, and the references."""
     lines = system.main
     digest = sha256_of(lines.files[1])[:12]
     parts = [
@@ -205,7 +204,7 @@ def conditions(system: ScoreInput) -> str:
 
 
 def warn(lines: AlignedLines) -> None:
-    """Name the sentences without a translation, and translations that look like tokens."""
+    """Warn of sentences without a translation, and of translations that look like tokens."""
     empty = lines.without_output()
     path = lines.files[0]
     if empty:
@@ -232,7 +231,7 @@ def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
 
 
 def remark(rows: dict[str, bleu.ScoreRow]) -> str:
-    """Return what to do about translations that are much too short; else empty."""
+    """Return advice about translations that are much too short, or an empty string."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
     if row is None or row.brevity_penalty is None or row.length_ratio is None:
         return ""
@@ -246,7 +245,7 @@ def remark(rows: dict[str, bleu.ScoreRow]) -> str:
 
 
 def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
-    """Return whether this system and another differ significantly.
+    """Test whether this system and another differ significantly.
 
     Raises:
         UserError: the other system has different references.
@@ -283,7 +282,7 @@ def comparison_table(significance: bleu.Significance, other: str) -> list[str]:
 
 
 def save(report: Mapping[str, object], key: str, path: Path, read: list[Path]) -> Path:
-    """Write a report, which may replace one that has this key too.
+    """Write a report; it may replace a file only if that has the key of a report, too.
 
     Raises:
         UserError: another file would be overwritten there.

@@ -165,7 +165,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
 def check_translated(
     data_bin: Path, record: TranslationRecord, translations: Path, run: str
 ) -> None:
-    """Raise UserError if a run's translations are of other data than there is now.
+    """Raise UserError if a run's translations are of other data than the present.
 
     Args:
         data_bin: what was translated
@@ -189,8 +189,7 @@ def input_of_files(
     test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
-    """Return a file of translations beside its references, which may be one of sacreBLEU's test
-    sets.
+    """Read a file of translations beside its references, which may be a test set of sacreBLEU.
 
     All are brought to Unicode's form NFC: é as letter and accent would be another word.
 
@@ -262,7 +261,7 @@ def check_untokenised(path: Path, references: list[str]) -> None:
 
 
 def read_aligned(hypotheses: Path, *references: Path, compose: bool = False) -> AlignedLines:
-    """Return a file of translations and one or more of references, line by line.
+    """Read a file of translations and one or more of references, line by line.
 
     Args:
         hypotheses: the translations
@@ -309,7 +308,7 @@ def align(lines: list[str], sides: list[list[str]], files: tuple[Path, ...]) -> 
 
 
 def read_composed(path: Path) -> list[str]:
-    """Return the lines of a file in Unicode's form NFC; says how many were not."""
+    """Read the lines of a file in Unicode's form NFC, and print how many were in another."""
     lines = list(read_lines(path))
     in_nfc = [*map(composed, lines)]
     changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))

@@ -14,7 +14,7 @@ FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
 def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, object]:
-    """Return one checkpoint with the averaged parameters; the rest is the last one's, for decoding.
+    """Return a checkpoint for decoding: the mean of the parameters, and the rest of the last one.
 
     Two models are in memory at a time: the mean so far, and the one being added.
     """
@@ -36,8 +36,7 @@ def model_of(checkpoint: Checkpoint) -> Mapping[str, Tensor]:
 
 
 def average_models(models: Iterable[tuple[str, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
-    """Return the mean of every floating-point tensor over (label, name → tensor); the last's
-    integers.
+    """Average each floating-point tensor over (label, name → tensor); take the last integers.
 
     See :func:`running_means`, of which this is the last.
     """
@@ -86,7 +85,7 @@ def running_means(
 
 
 def owners(model: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return each name → the first name that shares its tensor (its own, if it shares none)."""
+    """Return each name → the first name of the same tensor, which may be itself."""
     first: dict[tuple, str] = {}
     return {
         name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)

@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:
-    """Return the checkpoints that a training left in a folder, one for each update, fewest first.
+    """Return a training's checkpoints in a folder, one for each update, fewest updates first.
 
     checkpoint_last.pt and checkpoint_best.pt usually repeat another file: each update is returned
     once. A checkpoint that was saved only because the training was stopped is left out, so that
@@ -104,7 +104,7 @@ def is_name_of_training(path: Path) -> bool:
 
 
 def checkpoint_folder(name: str) -> Path | None:
-    """Return the folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
+    """Return a run's folder of checkpoints, from its path or its name under ./runs; or None.
 
     A folder that has checkpoints is preferred to another folder of the same name.
     """
@@ -132,7 +132,7 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def find_checkpoint(name: str) -> tuple[Path, Run]:
-    """Return the checkpoint to decode with, and its run (or the folder it is in, if no run's).
+    """Find the checkpoint to decode with, and its run (or its folder, if it is in no run).
 
     Raises:
         UserError: there is no such run, or it has no checkpoint.
@@ -145,8 +145,7 @@ def find_checkpoint(name: str) -> tuple[Path, Run]:
 
 
 def best_of_run(run: Run) -> Path:
-    """Return a run's average or checkpoint with the lowest validation loss; prints which it is, and
-    why.
+    """Return a run's checkpoint or average with the lowest validation loss, and print the choice.
 
     The losses are those that ``vaswani average`` wrote into the averages. Where one is missing, or
     belongs to another validation text than is there now, it is computed. If that is impossible,
@@ -194,7 +193,7 @@ def last_to_average(run: Run) -> int:
 
 
 def singles_of_run(run: Run) -> list[Path]:
-    """Return the checkpoints to choose from beside the averages: the best, else the last; or none.
+    """Return the checkpoints to compare with averages: the best, else the last; or none.
 
     Both, if the best was found on another validation text than the run has now. If the last was
     saved only because the training was stopped, the newest other checkpoint replaces it.
@@ -246,7 +245,7 @@ def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
 
 
 def describe(path: Path) -> Checkpoint:
-    """Read a file's ``Checkpoint``; CheckpointError or UserError if that is impossible."""
+    """Read a checkpoint; raise CheckpointError or UserError if that is impossible."""
     state = checkpoint_metadata(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if updates is None:
@@ -267,9 +266,7 @@ def describe_trained(path: Path) -> Checkpoint:
 
 
 def text_of(state: CheckpointState) -> str | None:
-    """Return the hash of the validation text of an average's losses, or of a training; None if
-    unknown.
-    """
+    """Return the hash of the validation text of a checkpoint's losses; None if unknown."""
     table = state if "averaged_updates" in state else state.get("task_state") or {}
     text: str | None = table.get(VALIDATION_TEXT)
     return text
@@ -281,8 +278,7 @@ def by_a_stop(state: CheckpointState) -> bool:
 
 
 def run_options(state: CheckpointState) -> dict[str, object]:
-    """Return what identifies a run: the model's name and options, languages, dictionaries, and
-    seed.
+    """Return a run's identity: the model's name and options, languages, dictionaries, and seed.
 
     fairseq's own
     architectures store all options of the command line as the model's; those that belong to

@@ -32,7 +32,7 @@ class Trial(NamedTuple):
 def write_average(
     parts: Sequence[Checkpoint], output: Path | None, path: Path, chooses: bool
 ) -> None:
-    """Write the average of these checkpoints, or of as many of the last as have the lowest loss.
+    """Write the average of these checkpoints, or of the last N with the lowest loss.
 
     Args:
         parts: fewest updates first
@@ -74,7 +74,7 @@ def write_average(
 
 
 def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
-    """Return the last one, the last 2, 3 … averaged, and the best one alone.
+    """Validate the last checkpoint, averages of the last 2, 3 …, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.
     """
@@ -90,9 +90,7 @@ def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
 
 
 def best_beside(parts: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return the training's best checkpoint, if it is beside these and of the same run; else
-    nothing.
-    """
+    """Return the training's best checkpoint, if it is beside these and from the same run."""
     try:
         best = checkpoints.describe(parts[-1].path.with_name(BEST))
         checkpoints.check_one_run([*parts, best])
@@ -124,9 +122,7 @@ def print_next_command(path: Path, what: Path | Run) -> None:
 
 
 def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
-    """Return the file to write; raises UserError if it would replace anything but an older
-    average.
-    """
+    """Return the file to write; raise UserError if it would replace a file that is no average."""
     if checkpoints.is_name_of_training(output):
         raise UserError(
             f"{output} is a name that training gives its own checkpoints: choose another --output"

@@ -63,7 +63,7 @@ class Launch(NamedTuple):
 
 
 def check_machine(config: DictConfig) -> None:
-    """Raise UserError for an option that needs a device, or a package, that is not here."""
+    """Raise UserError for an option that needs a device or package that is not here."""
     if config.common.tpu:
         raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave it out")
     if config.common.fp16 and on_cpu(config):
@@ -88,7 +88,7 @@ def check_machine(config: DictConfig) -> None:
 
 
 def find_launch(config: DictConfig, environ: Mapping[str, str], gpus: int) -> Launch:
-    """Determine it from the configuration, the environment and the number of GPUs to use.
+    """Determine the launch from the configuration, the environment and the number of GPUs.
 
     Raises:
         UserError: more processes were asked for than there are GPUs.
@@ -104,7 +104,7 @@ def find_launch(config: DictConfig, environ: Mapping[str, str], gpus: int) -> La
 
 
 def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
-    """Return the variables that torchrun sets."""
+    """Return the launch that torchrun's variables describe."""
     rank, world_size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     section = {
         "distributed_init_method": "env://",
@@ -118,7 +118,7 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
 
 
 def from_this_machine(section: DictConfig, gpus: int) -> Launch:
-    """Return the launch of one process for each GPU by fairseq; on a CPU, of one process."""
+    """Return fairseq's launch of one process for each GPU; on a CPU, of one process."""
     world_size = section.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
     if not gpus and world_size == section.distributed_num_procs:
@@ -149,7 +149,7 @@ def free_port() -> int:
 
 
 def all_gather(value: T) -> list[T]:
-    """Return each process's value, by rank, in every process; waits until all have given theirs.
+    """Gather each process's value, by rank, in every process, and wait for all of them.
 
     Needs fairseq's process group if there are several processes.
     """
@@ -206,7 +206,7 @@ def end_processes() -> None:
 
 
 def error_of_process(failure: Exception) -> Exception:
-    """Return what to tell the user when one of the processes that fairseq spawned has failed.
+    """Return the error to show when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
     ProcessExitedException, if it was killed. A traceback that ends in a UserError or a PluginError
@@ -234,14 +234,12 @@ def on_cpu(config: DictConfig) -> bool:
 
 
 def gpus_to_use(config: DictConfig) -> int:
-    """Return how many GPUs there are to use on this machine; torch counts those it cannot
-    use, too.
-    """
+    """Return the number of usable GPUs on this machine; torch also counts unusable ones."""
     return 0 if on_cpu(config) else torch.cuda.device_count()
 
 
 def precision_of(config: DictConfig) -> str:
-    """Return what products are computed in: ``fp32``, ``bf16`` or ``fp16`` (or fairseq's ``amp``).
+    """Return the precision of products: ``fp32``, ``bf16`` or ``fp16`` (or fairseq's ``amp``).
 
     The model's bf16 is fp32 where the device has no units for it.
     """
@@ -253,7 +251,7 @@ def precision_of(config: DictConfig) -> str:
 
 
 def devices_in_words(config: DictConfig) -> str:
-    """Return where it trains: ``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``."""
+    """Describe the devices: ``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``."""
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}
     precision = precision_of(config)
     processes = config.distributed_training.distributed_world_size

@@ -37,7 +37,7 @@ DECIDING = (
 
 
 def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Separate ``run=NAME`` from the overrides of the configuration; UserError without a name."""
+    """Separate ``run=NAME`` from the overrides; raise UserError if NAME is missing."""
     names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
     if "" in names:  # a variable of the shell that is not set: runs/ itself would be the run
         raise UserError("run= is empty: give a name, for example run=second")
@@ -69,7 +69,7 @@ def remove_half_written(run: Run) -> None:
 
 
 def stop_key(config: DictConfig) -> str:
-    """Return a hash of what decides when a training ends."""
+    """Return a hash of the options that decide when a training ends."""
     decides = [OmegaConf.to_container(config.optimization), config.checkpoint.patience]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -90,7 +90,7 @@ def refuse_foreign_folder(run: Run) -> None:
 
 
 def changed_data(config: DictConfig, data: Fingerprint, run: Run) -> list[str]:
-    """Return what has changed in the data since the run began, one sentence each.
+    """Return the changes of the data since the run began, one sentence each.
 
     Its model, languages, seed, dictionary and training text may not.
 
@@ -161,7 +161,7 @@ def requested_resets(config: DictConfig, data: Fingerprint) -> dict[str, str]:
 
 
 def finished_resets(requested: dict[str, str], run: Run) -> tuple[str, ...]:
-    """Return those that the run's newest checkpoint comes after.
+    """Return the resets after which the run's newest checkpoint was saved.
 
     The position in a text that has changed since is reset again.
     """
@@ -185,7 +185,7 @@ def finished_resets(requested: dict[str, str], run: Run) -> tuple[str, ...]:
 
 
 def records_of(config: DictConfig, data: Fingerprint, run: Run, launch: Launch) -> dict[Path, str]:
-    """Return the records of a start, with earlier starts, and its configuration: file → text."""
+    """Return the records of a start and its configuration: file → text."""
     now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
     device = "cpu" if on_cpu(config) else "cuda"
     now.update(device=device, precision=precision_of(config), tf32=tf32())
@@ -197,7 +197,7 @@ def records_of(config: DictConfig, data: Fingerprint, run: Run, launch: Launch) 
 
 
 def finish(run: Run, ending: Ending) -> None:
-    """Record why a training ended; without a further update, what is recorded of it is kept.
+    """Record why a training ended; without a further update, keep its earlier time and loss.
 
     Args:
         run: its folder

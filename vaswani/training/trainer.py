@@ -98,7 +98,7 @@ def fairseq_with(
 def replacements(
     request: StopRequest, progress: TrainingProgress | None, resets: dict[str, str]
 ) -> list[tuple[object, str, object]]:
-    """Return what is replaced in fairseq: the owner of each attribute, its name and its new value.
+    """Return the replacements in fairseq: the owner of each attribute, its name and its new value.
 
     Args: as :func:`fairseq_with`.
     """
@@ -228,7 +228,7 @@ class StoppableTrainer(Trainer):
         return outputs, sums
 
     def stop_if_requested(self) -> None:
-        """Raise Stopped if a stop was requested of this process, or, as all know, of another.
+        """Raise Stopped if a stop was requested of this process, or of another one.
 
         fairseq has waited for the sums by then, so this costs a GPU no synchronisation.
         """
@@ -299,7 +299,7 @@ def save_last(
 
 
 def make_up(trainer: "StoppableTrainer", extra_state: ExtraState) -> None:
-    """Validate and save what was due after the last update, if a stop came before it.
+    """Validate and save, if that was due after the last update and a stop prevented it.
 
     If the training is over then, as by its patience, fairseq gets no further epoch to do.
 

@@ -61,7 +61,7 @@ class Decision(NamedTuple):
 def train(
     config: str | Path, text: PreparedText | None = None, overrides: Sequence[str] = ()
 ) -> Run:
-    """Train a run, or continue it; all that can be checked first is checked before.
+    """Train a run, or continue it, after all checks that are possible beforehand.
 
     Args:
         config: the configuration: a name in ``configs/``, or a YAML file
@@ -99,7 +99,7 @@ def train(
 
 
 def train_or_skip(config: DictConfig, data: Fingerprint, run: Run, place: launch.Launch) -> None:
-    """Rank 0: decide whether there is anything to train, and train."""
+    """Decide, in rank 0, whether to train, and train."""
     run_record.refuse_foreign_folder(run)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(run.lock, f"{run} is being trained", patience=patience):
@@ -132,7 +132,7 @@ def train_or_skip(config: DictConfig, data: Fingerprint, run: Run, place: launch
 
 
 def print_end(config: DictConfig, run: Run, what: str) -> None:
-    """Print why a training ended, how good the model is, and the next command."""
+    """Print why a training ended, the model's validation loss, and the next command."""
     ending = run.ending()
     end = ""
     if ending and ending.reason:
@@ -151,7 +151,7 @@ def print_end(config: DictConfig, run: Run, what: str) -> None:
 
 
 def checkpoint_to_start_from(config: DictConfig, run: Run, resumes: bool) -> str:
-    """Return the run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
+    """Return the run's own last checkpoint, or ``checkpoint.restore_file`` for its start.
 
     Repeating the command continues from what the run has trained since.
 

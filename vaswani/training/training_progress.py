@@ -80,7 +80,7 @@ def numbers(formatted: Mapping[str, object]) -> Statistics:
 
 
 def values_of(stats: Statistics, names: Sequence[str]) -> dict[str, str]:
-    """Return those of the statistics that are numbers, as they are shown."""
+    """Return the statistics that are numbers, as they are shown."""
     values = {}
     for name in names:
         value = stats.get(name)
@@ -139,7 +139,7 @@ class TrainingProgress(logging.Handler):
         self.bar = bar(total=max_update or None, unit=" updates", smoothing=0, bar_format=form)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a warning of the plugin's, or a translation, which is also among the statistics."""
+        """Show a warning of the plugin, or a translation, which also goes into the statistics."""
         if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
             self.bar.write(f"warning: {record.getMessage()}", file=sys.stderr)
         elif hasattr(record, "valid_sample"):
@@ -161,7 +161,7 @@ class TrainingProgress(logging.Handler):
         sys.stderr.flush()
 
     def resume(self, updates: int) -> None:
-        """Go on from this many updates."""
+        """Continue the bar at this number of updates."""
         self.last_update = updates
         self.restart_clock(updates)
         self.bar.refresh()
@@ -204,7 +204,7 @@ class TrainingProgress(logging.Handler):
             self.last_update = updates
 
     def note(self, tag: str, stats: Statistics) -> None:
-        """Write statistics; show them on the bar, or in a line if a validation has ended.
+        """Write statistics, and show them on the bar, or in a line after a validation.
 
         Args:
             tag: ``train_inner``, ``train`` (an epoch's end) or the name of a validation set
@@ -232,7 +232,7 @@ class TrainingProgress(logging.Handler):
             self.draw()
 
     def draw(self) -> None:
-        """Draw the curve so far; whatever goes wrong is said once, and never ends a training."""
+        """Draw the curve so far; report a failure once, and never end the training for it."""
         if not self.draws:
             return
         self.last_curve = time.monotonic()
@@ -263,7 +263,7 @@ class TrainingProgress(logging.Handler):
         return self.earlier + time.monotonic() - self.begun
 
     def ending(self, stop: str) -> Ending:
-        """Return how the training ended.
+        """Return the record of how the training ended.
 
         Args:
             stop: the hash of what decides that
@@ -317,7 +317,7 @@ def curve_points(run: Run) -> dict[str, Points]:
 
 
 def draw_curve(run: Run) -> None:
-    """Draw the curve of a run's statistics; ImportError without matplotlib."""
+    """Draw the curve of a run's statistics; raise ImportError without matplotlib."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     figure = Figure()

@@ -67,9 +67,7 @@ class Validation:
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
     def __call__(self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None) -> float:
-        """Return the loss; infinite if it is not a number. Arguments and errors as of
-        ``measured``.
-        """
+        """Return the loss; infinite if it is not a number. Arguments and errors: ``measured``."""
         logged = self.measured(parameters, on_batch)
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
@@ -77,7 +75,7 @@ class Validation:
     def measured(
         self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None
     ) -> dict[str, float]:
-        """Return what the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
+        """Return the criterion's values: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
             parameters: of the run's model; they are copied
@@ -115,7 +113,7 @@ def validation_config(checkpoint: Path, run: Run) -> DictConfig:
 
 
 def text_validated_on(checkpoint: Path, run: Run) -> str | None:
-    """Return the hash of the text that a run is validated on now; None if it is gone.
+    """Return the hash of the text that a run is validated on now; None if it does not exist.
 
     Args:
         checkpoint: one of the run's
