@@ -52,8 +52,8 @@ class ParallelText(NamedTuple):
 def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections, list[str]]:
     """Check the data, and return the options that follow from it, and what is left out of it.
 
-    The options are the languages, and the switch without which fairseq stops at a validation sentence
-    that is too long: such sentences are left out, as in training.
+    The options are the languages, and the switch without which fairseq stops at a validation
+    sentence that is too long: such sentences are left out, as in training.
 
     Args:
         config: of a training
