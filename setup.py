@@ -23,7 +23,7 @@ class BuildWithConfigs(build_py):
     """
 
     def run(self) -> None:
-        """Build as usual; then copy ``configs/`` to ``vaswani/configs/``, the others likewise."""
+        """Build as usual, and copy ``configs/`` and other folders into the package."""
         super().run()
         if self.editable_mode:
             return

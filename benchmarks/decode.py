@@ -41,9 +41,7 @@ class Configuration(NamedTuple):
 
 
 def configurations(device: str, cores: int) -> list[Configuration]:
-    """Return all cores on one batch, one core alone, one worker per core; on a GPU, only the
-    first.
-    """
+    """Return the ways to use the cores: all on one batch, one alone, one worker per core."""
     all_cores = Configuration(cores, 1)
     if device != "cpu":
         return [all_cores]
@@ -71,7 +69,7 @@ class Team:
         self.workers = [Worker(make, options, environment, wait=False) for _ in range(cores)]
 
     def wait(self) -> None:
-        """Wait until the processes have started, before anything else is asked of them."""
+        """Wait until the processes have started, before they are asked for anything else."""
         for worker in self.workers:
             worker.answer()
 
@@ -83,7 +81,7 @@ class Team:
         return all_at_once(workers)
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """Return the sum over the processes at work."""
+        """Return the peak memory of the processes at work, in MB, summed."""
         return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
 
     def end(self) -> None:
@@ -116,7 +114,7 @@ class Peer:
         return all_at_once([self.workers[how]])
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """Return the peak memory of the process at work."""
+        """Return the peak memory of the process at work, in MB."""
         return float(self.workers[how].ask("peak_megabytes"))
 
     def end(self) -> None:
@@ -126,7 +124,7 @@ class Peer:
 
 
 def all_at_once(workers: list[Worker]) -> dict[str, Any]:
-    """Let processes that were told to prepare translate, once all of them are ready.
+    """Translate on all processes at once, after each has prepared its sentences.
 
     Returns:
         Seconds from the first start to the last end, target tokens, hypotheses in order.
@@ -180,7 +178,7 @@ def start_teams(
     count: int,
     ways: list[Configuration],
 ) -> dict[str, Team]:
-    """Return the processes of fairseq's model and ours, all starting: see :meth:`Team.wait`."""
+    """Start the processes of fairseq's model and ours; :meth:`Team.wait` waits for them."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in ways)
     teams = {}
@@ -197,7 +195,7 @@ def start_systems(
     count: int,
     ways: list[Configuration],
 ) -> dict[str, Any]:
-    """Return the processes of all systems, with CTranslate2 if it is installed."""
+    """Start the processes of all systems, with CTranslate2 if it is installed."""
     teams: dict[str, Any] = start_teams(SYSTEMS, device, data, checkpoint, count, ways)
     for team in teams.values():
         team.wait()
@@ -215,7 +213,7 @@ def start_systems(
 def sweep(
     teams: dict[str, Any], ways: list[Configuration], size: int, count: int
 ) -> tuple[dict[str, Configuration], list[Row]]:
-    """Return each system's fastest configuration in one round at one batch size, and all speeds."""
+    """Return each system's fastest configuration at one batch size in one round, and all speeds."""
     best = {}
     rows = []
     for name, team in teams.items():
@@ -234,7 +232,7 @@ def sweep(
 def compare_systems(
     teams: dict[str, Any], best: dict[str, Configuration], size: int, count: int, rounds: int
 ) -> list[Row]:
-    """Return one row for each system at one batch size."""
+    """Measure all systems at one batch size, and return one row for each."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
         for name, how in best.items():
@@ -262,7 +260,7 @@ UPDATES = 500
 def train_checkpoint(
     folder: Path, data: str, device: str, threads: int, size: str = "small", updates: int = UPDATES
 ) -> str:
-    """Return a checkpoint of fairseq's ``transformer``, made once.
+    """Return a checkpoint of fairseq's ``transformer``, which is trained only once.
 
     Our model is trained for it, in minutes instead of half an hour, then converted to fairseq's.
     """

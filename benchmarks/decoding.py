@@ -116,7 +116,7 @@ class Decoding:
             self.samples.append(sample)
 
     def translate(self) -> Translated:
-        """Translate what was prepared."""
+        """Translate the prepared sentences, batch by batch."""
         hypotheses: dict[int, list[int]] = {}
         self.synchronise()
         begun = time.perf_counter()
@@ -216,7 +216,7 @@ class CTranslate2:
         return Translated(begun, ended, hypotheses)
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.environment.peak_megabytes`; unknown on a GPU."""
+        """Return the peak memory in MB; it is unknown on a GPU."""
         return peak_megabytes("cpu")
 
 

@@ -141,7 +141,7 @@ class Check:
         self.peaks: dict[str, float] = {}
 
     def run(self) -> None:
-        """Do what is not timed while layers are compiled; then time, with nothing beside it."""
+        """Compile in processes while results are checked; then time each system alone."""
         compiling = {size: self.start(size, compiled=True) for size in self.scale.workloads}
         for workers in compiling.values():
             for worker in workers.values():
@@ -158,11 +158,11 @@ class Check:
             self.measure_decoding(checkpoint)
 
     def deadline(self, stage: str) -> AbstractContextManager[None]:
-        """Return the deadline of one of :data:`DEADLINES`, from now."""
+        """Return the deadline of a stage in :data:`DEADLINES`, counted from now."""
         return deadline(DEADLINES[stage] * self.scale.patience)
 
     def check_results(self) -> None:
-        """Resume a training, and compare translations."""
+        """Compare a resumed training with a whole one, and translations with the CPU's."""
         with self.record.stage("resuming", "the demo"), self.deadline("resuming"):
             updates = self.scale.resumed_updates
             row = compare_resumed(self.device, updates, self.folder)
@@ -174,9 +174,7 @@ class Check:
     # ---- training -----------------------------------------------------------------------------
 
     def start(self, size: str, compiled: bool) -> dict[str, Worker]:
-        """Return the processes of the systems with ``--compile``, or of the others, all
-        starting.
-        """
+        """Start the processes of the systems with ``--compile``, or of the others."""
         batches = self.scale.workloads[size]
         flags = [*size_flags(size), "--max-tokens", str(min(batches)), "--lr", "5e-4"]
         flags += ["--num-workers", "0"]  # batches are made before the clock starts
@@ -198,7 +196,7 @@ class Check:
         return workers
 
     def wait_for_all(self, size: str, stage: str, workers: dict[str, Worker]) -> dict[str, Worker]:
-        """Wait for an answer of all, and return those that did not fail."""
+        """Wait for an answer of all workers, and return those that did not fail."""
         successful = {}
         with self.deadline(stage):
             for name, worker in workers.items():
@@ -257,7 +255,7 @@ class Check:
             team.end()
 
     def start_decoding(self, checkpoint: str, how: decode.Configuration) -> dict[str, decode.Team]:
-        """Return the processes that could translate a sentence."""
+        """Start the processes that translate, and return those that started."""
         systems = {name: decode.SYSTEMS[name] for name in self.scale.decoded}
         most = max(self.scale.decoding_batches.values())
         teams = decode.start_teams(systems, self.device, self.data, checkpoint, most, [how])
@@ -301,7 +299,7 @@ def data_to_use(chosen: str | None, demo: str, scale: Scale, folder: Path) -> tu
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check, and write the record."""
+    """Run the check, and write the record."""
     args = parser().parse_args(argv)
     facts = machine(args.device)
     if args.device == "cuda" and not facts["gpus"]:

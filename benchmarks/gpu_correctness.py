@@ -17,7 +17,7 @@ DEMO_MODEL = EXAMPLES.parent / "models" / "demo_en_de"
 
 
 def compare_resumed(device: str, updates: int, folder: Path) -> Row:
-    """Train the demo's model, stopped in the middle and continued, and beside it without a stop.
+    """Train the demo's model twice, once stopped and continued, once without a stop, and compare.
 
     Args:
         folder: for the two runs
@@ -48,7 +48,7 @@ def compare_resumed(device: str, updates: int, folder: Path) -> Row:
 def train_demo(
     changes: Sequence[str], run: Path, ends: Sequence[int], patience: float | None
 ) -> None:
-    """Train by one command for each of ``ends``, the update after which it ends."""
+    """Train with one command for each of ``ends``, the update after which it ends."""
     for end in ends:
         words = ["train", "demo_en_de", *changes, f"run={run}", f"optimization.max_update={end}"]
         command = [sys.executable, "-m", "vaswani", *words]
@@ -69,7 +69,7 @@ def largest_difference(run: Path, other: Path) -> float:
 
 
 def compare_translations(device: str, count: int) -> list[Row]:
-    """Return how many sentences of the demo's test a device translates as the CPU does."""
+    """Count the sentences of the demo's test that a device translates as the CPU does."""
     with lzma.open(DEMO_TEXT, "rt", encoding="utf-8") as stream:
         lines = stream.read().splitlines()[:count]
     usable = [name for name in ("fp32", "bf16") if name in precisions(device)]
@@ -88,7 +88,7 @@ def compare_translations(device: str, count: int) -> list[Row]:
 
 
 def start_translator(device: str, precision: str) -> Worker:
-    """Return a process with the packed model of the demo, starting."""
+    """Start a process with the packed model of the demo."""
     return Worker(Translation, {"device": device, "precision": precision}, wait=False)
 
 

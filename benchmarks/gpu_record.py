@@ -73,7 +73,7 @@ class BenchmarkRecord:
 
     @contextmanager
     def stage(self, section: str, what: str) -> Iterator[None]:
-        """Go on after a failure inside, whatever it is, and name it."""
+        """Continue after a failure in the block, whatever it is, and record it."""
         try:
             yield
         except Exception as error:
@@ -82,7 +82,7 @@ class BenchmarkRecord:
             self.show(f"{section}: {what} failed: {lines[-1]}")
 
     def section(self, name: str) -> Section:
-        """Return the section of that name, which is new the first time."""
+        """Return the section of that name, and add it if it is new."""
         return self.sections.setdefault(name, Section())
 
     def has_failures(self) -> bool:

@@ -58,12 +58,12 @@ class TimedTraining(Training):
     """A training that shares a device with others which wait while it is measured."""
 
     def warm_up_and_wait(self, updates: int) -> None:
-        """Train a little, so that layers are compiled; then leave the memory to others."""
+        """Train for some updates, so that layers are compiled, and release the memory."""
         self.warm_up(updates)
         self.release_memory()
 
     def time_updates(self, max_tokens: int, most_updates: int, rounds: int) -> dict[str, Any]:
-        """Time rounds of updates; memory and kernels are read after them.
+        """Time rounds of updates, and measure their memory and kernels.
 
         Args:
             max_tokens: of a batch, padding included
@@ -86,7 +86,7 @@ class TimedTraining(Training):
         return figures
 
     def train_with(self, max_tokens: int) -> None:
-        """Go on with batches of another size, from the first one."""
+        """Switch to batches of another size, from the first one."""
         self.trainer.cfg.dataset.max_tokens = max_tokens
         self.epoch = self.trainer.get_train_iterator(
             epoch=1, load_dataset=False, disable_iterator_cache=True
@@ -105,7 +105,7 @@ class TimedTraining(Training):
         return kernels_of(profiled.key_averages(), self.device, updates)
 
     def release_memory(self) -> None:
-        """Give back what torch keeps of the GPU's memory for later."""
+        """Release the GPU memory that torch keeps for later."""
         if self.device == "cuda":
             import torch
 
@@ -119,7 +119,7 @@ class TimedTraining(Training):
 
 
 def kernels_of(events: Sequence[Any], device: str, updates: int) -> Profile:
-    """Return what a profile says of one update.
+    """Return the profile of one update from recorded events.
 
     A GPU's part of it also has ranges, which contain kernels ("forward", "Optimizer.step#…"), and
     copies and fills of memory, which compute nothing.
@@ -146,7 +146,7 @@ def kernels_of(events: Sequence[Any], device: str, updates: int) -> Profile:
 
 
 def device_microseconds(event: Any, device: str) -> float:
-    """Return how long a kernel ran (on a CPU: an operator, without those that it calls), in all."""
+    """Return the microseconds of a kernel; on a CPU, of an operator without those that it calls."""
     if device == "cpu":
         return float(event.self_cpu_time_total)
     if hasattr(event, "self_device_time_total"):
@@ -155,7 +155,7 @@ def device_microseconds(event: Any, device: str) -> float:
 
 
 def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
-    """Return a row of the record, from :meth:`TimedTraining.time_updates`.
+    """Return a row of the record from the result of :meth:`TimedTraining.time_updates`.
 
     Speeds are medians, as ``--compile`` may still compile in one of the rounds: 1,250 ms an update
     beside 70 were seen on an H100.
@@ -191,9 +191,7 @@ def percent(share: float) -> str:
 
 
 def compare_with_fairseq(rows: list[Row]) -> list[Row]:
-    """Return the rows with a column more: tokens per second relative to the fastest of
-    fairseq's.
-    """
+    """Add a column to the rows: tokens per second relative to the fastest of fairseq's."""
     speeds = [row["tokens/s"] for row in rows if row["system"] in WITHOUT_CUDNN]
     if not speeds:
         return rows
@@ -201,5 +199,5 @@ def compare_with_fairseq(rows: list[Row]) -> list[Row]:
 
 
 def product_precision(system: str) -> str:
-    """Return what a system computes its products in, TF32 included: each has a peak of its own."""
+    """Return the precision of a system's products, TF32 included: each has a peak of its own."""
     return "TF32" if "TF32" in system else precision_of(system)

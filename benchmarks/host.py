@@ -141,7 +141,7 @@ class Host(Training):
         self.sample["net_input"]["prev_output_tokens"] = source[:, -1:]
 
     def train(self, count: int) -> float:
-        """Do ``count`` updates; milliseconds of this thread for each."""
+        """Do ``count`` updates, and return the milliseconds of this thread for each."""
         samples = [[self.next_batch()] for _ in range(count)]
         begun = time.thread_time()
         for sample in samples:
@@ -149,7 +149,7 @@ class Host(Training):
         return 1000 * (time.thread_time() - begun) / count
 
     def search(self, count: int) -> float:
-        """Search ``count`` times; milliseconds of this thread for each step."""
+        """Search ``count`` times, and return the milliseconds of this thread for each step."""
         begun = time.thread_time()
         with torch.no_grad():
             for _ in range(count):
@@ -161,9 +161,7 @@ class Host(Training):
         take_gpu_branches()
 
     def operations(self, work: str) -> tuple[float, float]:
-        """Return those dispatched in an update, or in a step of a search: all, and those without
-        views.
-        """
+        """Count the operations of an update, or of a step of a search: all, and non-views."""
         counter = Operations()
         times = 1
         if work == "train":
@@ -193,7 +191,7 @@ def leave_out_lean_forms() -> None:
 
 
 def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]:
-    """Return one row for each system.
+    """Measure the host time of each system, and return one row for each.
 
     Args:
         rounds: in which each system gets one turn
@@ -220,7 +218,7 @@ def run(rounds: int = 9, updates: int = 15, searches: int = 2) -> dict[str, Any]
 
 
 def start(name: str) -> Worker:
-    """Return the process of a system."""
+    """Start the process of a system."""
     system = TRAINED["ours" if name == WITHOUT else name]
     options = {
         "flags": [*system["flags"], *size_flags("narrow"), *BATCH],
@@ -240,7 +238,7 @@ def take_turns(
     rounds: int,
     count: int,
 ) -> None:
-    """Let the systems take turns, and add their figures to their rows.
+    """Measure the systems in turn, and add their figures to their rows.
 
     Args:
         method: of :class:`Host`, ``train`` or ``search``

@@ -15,7 +15,7 @@ LONGEST = 5
 
 
 def join_sentences(data: Path, out: Path, pairs: Mapping[str, int], vocabulary: int) -> None:
-    """Write the data-bin ``out``.
+    """Write the data-bin ``out`` with sentences joined from those of ``data``.
 
     Args:
         data: a data-bin with one dictionary for both languages

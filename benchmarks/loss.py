@@ -83,7 +83,7 @@ class Loss:
 
 
 def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
-    """Return what fairseq's model, ``get_normalized_probs`` and criterion do in turn."""
+    """Compute the loss as fairseq's model, ``get_normalized_probs`` and criterion do in turn."""
     from fairseq import utils
     from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
     from torch.nn.functional import linear
@@ -93,14 +93,14 @@ def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
 
 
 def our_loss(features: Any, weight: Any, target: Any) -> Any:
-    """Return what our criterion does inside the model's forward."""
+    """Compute the loss as our criterion does inside the model's forward."""
     from vaswani_transformer.fast.chunked_loss import projected_loss
 
     return projected_loss(features, weight, target, EPSILON).loss
 
 
 def run(device: str, full: bool) -> dict[str, Any]:
-    """Return both systems, in fp32 and, if the device has units for it, under bf16 autocast.
+    """Measure both systems, in fp32 and, if the device has units for it, under bf16 autocast.
 
     They take turns, in separate processes.
 
@@ -130,9 +130,7 @@ def run(device: str, full: bool) -> dict[str, Any]:
 
 
 def row(key: Any, rounds: dict[Any, list[dict[str, float]]]) -> Row:
-    """Return one system's row: its time and memory, and both relative to fairseq's in its
-    precision.
-    """
+    """Return a system's row: time and memory, also relative to fairseq's in its precision."""
     system, precision = key
     own = rounds[key]
     theirs = rounds["fairseq", precision]

@@ -18,7 +18,7 @@ def precisions(device: str) -> list[str]:
 
 
 def switch_cudnn_attention_off() -> None:
-    """Keep torch in this process from choosing cuDNN for attention; 2.2 never does."""
+    """Stop torch in this process from choosing cuDNN for attention; 2.2 never chooses it."""
     import torch
 
     if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
@@ -51,7 +51,7 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
 
 
 def seconds(work: Callable[..., Any], device: str, *arguments: Any) -> float:
-    """Return how long ``work`` takes, including the GPU's part."""
+    """Return the seconds that ``work`` takes, including the GPU's part."""
     import torch
 
     if device == "cuda":

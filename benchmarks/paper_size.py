@@ -83,7 +83,7 @@ class PaperSize:
         self.peaks: dict[str, float] = {}
 
     def start(self, flags: Sequence[str], seed: int = 1) -> Worker:
-        """Return a process that trains a system, starting."""
+        """Start a process that trains a system."""
         scale = self.scale
         width = SIZES[scale.size]["embed_dim"]
         words = [*flags, *size_flags(scale.size), "--max-tokens", str(scale.max_tokens)]
@@ -162,7 +162,7 @@ class PaperSize:
             worker.end()
 
     def keep_successful(self, workers: dict[Any, Worker], what: str) -> dict[Any, Any]:
-        """Wait for an answer of each; a worker that failed is left out of ``workers``."""
+        """Wait for an answer of each worker, and remove a worker that failed from ``workers``."""
         answers = {}
         for key, worker in workers.items():
             with self.record.stage("training", f"{key[0]}, seed {key[1]}, {what}"):
@@ -200,7 +200,7 @@ class PaperSize:
     def add_training(
         self, key: tuple[str, int], curve: list[dict[str, Any]], average: dict[str, Any]
     ) -> None:
-        """Record what became of a training."""
+        """Record the figures of a training."""
         system, seed = key
         row = {
             "system": system,
@@ -264,7 +264,7 @@ def picture(curves: dict[tuple[str, int], list[dict[str, Any]]], path: Path) -> 
 
 
 def prepare(text: Path, data: Path, scale: Scale) -> int:
-    """Make the data-bin from text, unless it is complete; the exit code of 'vaswani prepare'."""
+    """Make the data-bin from text unless it is complete; return the code of 'vaswani prepare'."""
     from vaswani import cli
 
     if data.name != "data-bin":
@@ -291,7 +291,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and write the record."""
+    """Measure the parts that the arguments name, and write the record."""
     args = parser().parse_args(argv)
     scale = ON_GPU if args.device == "cuda" else ON_CPU
     data = Path(args.data)
@@ -317,7 +317,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def names_of(parts: Sequence[str]) -> Sequence[str]:
-    """Return what a record's name says of its parts: nothing if it has all."""
+    """Return the parts in a record's name: none if the record has all of them."""
     return [] if len(parts) == len(PARTS) else parts
 
 

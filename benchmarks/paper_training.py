@@ -25,7 +25,7 @@ class PaperTraining(TimedTraining):
         self.skipped = 0
 
     def advance(self, count: int) -> dict[str, Any]:
-        """Do ``count`` updates, and keep the model.
+        """Do ``count`` updates, and keep a copy of the model.
 
         Returns:
             updates: how many were done since the start
@@ -67,7 +67,7 @@ class PaperTraining(TimedTraining):
         self.kept.append(kept)
 
     def finish(self) -> dict[str, Any]:
-        """Continue with the average of the models kept last; its loss on the validation set.
+        """Replace the model by the average of the last copies, and return its validation loss.
 
         Returns:
             averaged: how many

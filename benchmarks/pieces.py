@@ -34,7 +34,7 @@ UPDATES, SENTENCES = 2, 16
 
 
 def choose(**choices: Any) -> None:
-    """Replace some of this processor's choices (fast/processor.py) in this process."""
+    """Replace some choices for this processor (fast/processor.py) in this process."""
     from vaswani_transformer.fast import chunked_loss, linear, processor
 
     forced = processor.choices_for("cpu")._replace(**choices)
@@ -106,7 +106,7 @@ class WithPieceChanged(Training):
 
 
 def run(device: str, data: str, rounds: int = 8, pieces: Sequence[str] = PIECES) -> dict[str, Any]:
-    """Return one row for each piece."""
+    """Measure each piece, and return one row for each."""
     flags = [*VASWANI_FLAGS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
     one_thread = {"OMP_NUM_THREADS": "1"}
@@ -144,9 +144,7 @@ def run(device: str, data: str, rounds: int = 8, pieces: Sequence[str] = PIECES)
 
 
 def units_in_use() -> str:
-    """Return the instruction set that torch's own loops use here; ATEN_CPU_CAPABILITY may
-    lower it.
-    """
+    """Return the instruction set of torch's own loops; ATEN_CPU_CAPABILITY may lower it."""
     import torch
 
     units: str = torch.backends.cpu.get_cpu_capability()

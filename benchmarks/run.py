@@ -38,7 +38,7 @@ MULTI30K = Path("data/multi30k_en_de/data-bin")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what is measured, where, and on what data."""
+    """Return the parser: what is measured, on which device, and on what data."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description=__doc__,
@@ -102,16 +102,14 @@ def physical_cores() -> int:
 
 
 def data_to_use(requested: str) -> str:
-    """Return the data-bin requested; else Multi30k's if prepared; else the demo's, made if
-    necessary.
-    """
+    """Return the data-bin: as requested, else Multi30k's if prepared, else the demo's."""
     if requested:
         return requested
     return str(MULTI30K) if MULTI30K.is_dir() else demo_data()
 
 
 def demo_data() -> str:
-    """Return the demo's data-bin, made if necessary."""
+    """Return the demo's data-bin, and prepare it if necessary."""
     from vaswani import cli
 
     if cli.main(["prepare", "demo_en_de"]):
@@ -120,7 +118,7 @@ def demo_data() -> str:
 
 
 def run_benchmark(name: str, args: argparse.Namespace, data: str) -> dict[str, Any]:
-    """Return one benchmark's figures."""
+    """Run one benchmark, and return its figures."""
     if name == "train":
         return train.run(args.device, args.full, data, args.threads, args.size or ())
     if name == "decode":
@@ -171,7 +169,7 @@ def report(facts: dict[str, Any], results: dict[str, Any], name: str) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and write the record; finished benchmarks are kept if a later one fails."""
+    """Measure, and write the record after each benchmark, so that a later failure loses none."""
     args = parser().parse_args(argv)
     names: list[str] = args.names or list(NAMES)
     for name in names:

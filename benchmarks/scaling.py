@@ -77,7 +77,7 @@ class Steps:
 
 
 def task_with(vocabulary: int) -> Any:
-    """Return a task without data, whose dictionary has this many types."""
+    """Build a task without data, with a dictionary of this many types."""
     from argparse import Namespace
 
     from fairseq.data import Dictionary
@@ -92,7 +92,7 @@ def task_with(vocabulary: int) -> Any:
 
 
 def build_model_and_loss(model: str, layers: int, task: Any) -> tuple[Any, Any]:
-    """Return a model of the ``small`` size with this many layers, and its own loss."""
+    """Build a model of the ``small`` size with this many layers, and its own loss."""
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 

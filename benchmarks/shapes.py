@@ -54,9 +54,7 @@ class Forced(Training):
 
 
 def make_data(folder: Path) -> str:
-    """Return a data-bin of random words: lengths are log-normal, words are distributed as Zipf
-    says.
-    """
+    """Write a data-bin of random words: log-normal lengths, words by Zipf's distribution."""
     rng = random.Random(1)
     words = [f"w{number}" for number in range(TYPES)]
     weights = list(itertools.accumulate(1 / (rank + 3) for rank in range(TYPES)))
@@ -74,7 +72,7 @@ def make_data(folder: Path) -> str:
 
 
 def time_systems(data: str, rounds: int, updates: int) -> list[dict[str, Any]]:
-    """Return one row for each system."""
+    """Measure each system, and return one row for each."""
     flags = [*VASWANI_FLAGS, *size_flags("small"), "--max-tokens", MAX_TOKENS, "--lr", "5e-4"]
     options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": "cpu"}
     one_thread = {"OMP_NUM_THREADS": "1"}

@@ -81,8 +81,10 @@ System = TypeVar("System")
 
 
 def measurable_systems(systems: dict[str, System], device: str) -> dict[str, System]:
-    """Return the systems without those in a precision that the device has no units for, and on a
-    GPU without those with glibc tuned.
+    """Return the systems that the device can measure.
+
+    Left out are those in a precision for which it has no units and, on a GPU, those with glibc
+    tuned.
     """
     usable = precisions(device)
     return {
@@ -93,5 +95,5 @@ def measurable_systems(systems: dict[str, System], device: str) -> dict[str, Sys
 
 
 def precision_of(name: str) -> str:
-    """Return what a system computes its products in, by its name."""
+    """Return the precision of a system's products, by its name."""
     return next((half for half in ("bf16", "fp16") if half in name), "fp32")

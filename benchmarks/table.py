@@ -49,7 +49,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a value as text for the table; a spread is ``median (least–most)``."""
+    """Format a value as text for the table; a spread is ``median (least–most)``."""
     if value is None:
         return "–"
     if isinstance(value, dict):

@@ -98,7 +98,7 @@ class Training:
         return float(logged["loss"]) if logged else None
 
     def warm_up(self, count: int) -> float:
-        """Do ``count`` updates that do not count, again as long as ``--fp16`` skips one of them.
+        """Do ``count`` updates that are not measured, and as many again while ``--fp16`` skips one.
 
         Returns:
             The seconds of the last ``count``.
@@ -126,7 +126,7 @@ class Training:
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """Return the operations of the counted updates (:mod:`vaswani.planning.arithmetic`)."""
+        """Return the operations of the measured updates (:mod:`vaswani.planning.arithmetic`)."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
@@ -193,7 +193,7 @@ WORKLOADS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), 
 def run(
     device: str, full: bool, data: str, threads: int, sizes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
+    """Train every system at each of ``sizes`` (default: small and base, ``full``: all)."""
     peaks = dict.fromkeys(precisions(device), 0.0)
     rows: list[Row] = []
     for size in sizes or (tuple(WORKLOADS) if full else ("small", "base")):
@@ -218,8 +218,10 @@ def run(
 
 
 def groups(systems: dict[str, Any], size: str) -> list[dict[str, Any]]:
-    """Return the systems that take turns: all, but of more than four that train the big model,
-    which do not fit into 24 GB, those with glibc tuned among themselves.
+    """Return the groups of systems that take turns.
+
+    All systems are one group. Only if more than four train the big model, for which 24 GB is too
+    little, those with glibc tuned are a group of their own.
     """
     if size != "big" or len(systems) <= 4:
         return [systems]
@@ -236,8 +238,7 @@ def measure_systems(
     data: str,
     threads: int,
 ) -> list[Row]:
-    """Return one row for each system: all train on the same batches, in turn, a few updates at a
-    time.
+    """Train all systems on the same batches, a few updates in turn, and return one row for each.
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
     """

@@ -70,16 +70,16 @@ class Worker:
             self.answer()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method and return its result; raises WorkerError if it failed."""
+        """Call a method and return its result; raise WorkerError if it failed."""
         self.tell(method, *arguments)
         return self.answer()
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Start a method; its result is the next :meth:`answer`."""
+        """Start a method, whose result the next :meth:`answer` returns."""
         self.pipe.send((method, arguments))
 
     def answer(self) -> Any:
-        """Wait for the next result; raises WorkerError if it is a failure, or late."""
+        """Wait for the next result; raise WorkerError if it is a failure, or late."""
         if not self.pipe.poll(seconds_left()):
             self.end(patience=0)
             raise WorkerError("it did not answer before the deadline, and was ended")
@@ -93,7 +93,7 @@ class Worker:
         return result
 
     def end(self, patience: float = 10) -> None:
-        """End the process, which has so many seconds to end by itself."""
+        """End the process, which has ``patience`` seconds to end by itself."""
         self.pipe.close()
         self.process.join(timeout=patience)
         self.process.kill()

@@ -64,7 +64,7 @@ def operations(model: Any, batch: dict[str, Any]) -> int:
 
 
 def seconds_of_pass(model: Any, batch: dict[str, Any]) -> float:
-    """Return the processor's, for one forward and one backward pass."""
+    """Return the processor's seconds for one forward and one backward pass."""
     begun = time.process_time()
     model(**batch)[0].sum().backward()
     return time.process_time() - begun
@@ -88,14 +88,12 @@ class Passes(NamedTuple):
     parameters: dict[str, int]
 
     def seconds(self) -> float:
-        """Return the processor's for one forward and one backward pass, on average over the
-        batches.
-        """
+        """Return the processor's seconds for a forward and backward pass, the mean over batches."""
         return statistics.mean(seconds_of_pass(self.model, batch) for batch in self.inputs)
 
 
 def passes_of(config: DictConfig) -> Passes:
-    """Return the passes of a training; no run is needed.
+    """Return the passes of a training, which need no run.
 
     Args:
         config: of the training, complete; its data are prepared
@@ -122,7 +120,7 @@ def passes_of(config: DictConfig) -> Passes:
 
 
 def parameters_of(model: nn.Module) -> dict[str, int]:
-    """Return a model's number of parameters, in all and outside tables."""
+    """Count a model's parameters, in all and outside tables."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     in_tables = {parameter for table in tables for parameter in table.parameters()}
     sizes = {parameter: parameter.numel() for parameter in model.parameters()}
@@ -131,9 +129,7 @@ def parameters_of(model: nn.Module) -> dict[str, int]:
 
 
 def costs_of(trainings: Sequence[Passes]) -> list[Cost]:
-    """Return what an update of each training costs: A B C A B C …, so that all share a slow
-    minute.
-    """
+    """Measure updates of all trainings in turn (A B C A B C …), so that all share a slow minute."""
     rounds = [[training.seconds() for training in trainings] for _ in range(ROUNDS)]
     costs = []
     for training, seconds in zip(trainings, zip(*rounds, strict=True), strict=True):

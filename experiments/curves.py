@@ -23,9 +23,7 @@ class Log(NamedTuple):
 
 
 def numbers_in_line(line: str) -> dict[str, Any]:
-    """Return the numbers in a line of a log, after whatever comes before them; empty if it has
-    none.
-    """
+    """Return the numbers in a line of a log, wherever they begin; empty if it has none."""
     try:
         stats = json.loads(line[line.index("{") :])
     except ValueError:
@@ -51,7 +49,7 @@ def read_log(path: Path) -> Log:
 
 
 def recorded_log(folder: Path, run: dict[str, Any]) -> Log:
-    """Read the log of a run in a record; ``log`` of a run names one of another run or record.
+    """Read the log of a run in a record; the run's ``log`` may name another run or record.
 
     Raises:
         UserError: the record does not have it, or it has no validation.
@@ -66,7 +64,7 @@ def recorded_log_path(folder: Path, run: dict[str, Any]) -> Path:
 
 
 def log_of(lines: Iterable[str], path: Path) -> Log:
-    """Return what the lines of a log say; if an update was validated twice, the last value counts.
+    """Read the lines of a log; if an update was validated twice, the last value counts.
 
     Raises:
         UserError: it has no validation; names ``path``.

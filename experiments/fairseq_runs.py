@@ -65,7 +65,7 @@ class FairseqRow(NamedTuple):
 
 
 def read_rows(table: dict[str, Any], name: str) -> list[FairseqRow]:
-    """Return the rows of a ``rows.yaml``.
+    """Read the rows of a ``rows.yaml``.
 
     Args:
         table: its content
@@ -94,7 +94,7 @@ def read_rows(table: dict[str, Any], name: str) -> list[FairseqRow]:
 
 @functools.cache  # composing it takes a while, and it is asked for at each step
 def config_of(experiment: Path, change: tuple[str, ...]) -> Any:
-    """Return an experiment with changes, complete."""
+    """Return an experiment's complete configuration, with changes."""
     return read_configuration(experiment, list(change))
 
 
@@ -164,7 +164,7 @@ def rate_trainings(row: FairseqRow) -> dict[float, Training]:
 
 
 def seed_trainings(row: FairseqRow) -> dict[int, Training]:
-    """Return a row's trainings by seed; none as long as its learning rate is not chosen.
+    """Return a row's trainings by seed; none until its learning rate is chosen.
 
     Raises:
         UserError: the log of a short training is gone.
@@ -204,7 +204,7 @@ def lowest_loss(run: Path) -> float:
 
 
 def refuse_other_training(row: FairseqRow) -> None:
-    """Raise UserError if a run of the row is there but was trained otherwise, naming the key.
+    """Raise UserError, naming the key, if a run of the row was trained with other options.
 
     Seeds are looked at once their learning rate is chosen.
     """
@@ -218,7 +218,7 @@ def refuse_other_training(row: FairseqRow) -> None:
 
 
 def score_commands(row: FairseqRow, training: Training) -> list[list[str]]:
-    """Return the commands from a training to its scores; none if it is done and scored."""
+    """Return the commands that train and score; none if that is done."""
     run = training.run
     average = training.average(row.average)
     trained = training.done
@@ -271,9 +271,7 @@ class FairseqExperiment(Experiment):
         execute(score_commands(plan, seed_trainings(plan)[seed]))
 
     def runs(self, row: Row) -> list[Path]:
-        """Return those that are scored as the row says. A warning names what was trained
-        otherwise.
-        """
+        """Return the scored runs of a row, and warn of those trained with other options."""
         plan = self.plans[row.name]
         scored = []
         for training in seed_trainings(plan).values():
@@ -291,9 +289,7 @@ class FairseqExperiment(Experiment):
         return scored
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Return its peak rate, and the short trainings that chose it, each with its lowest
-        perplexity.
-        """
+        """Return a row's peak rate, and the perplexity of each short training that chose it."""
         plan = self.plans[row.name]
         rates = []
         for rate, short in rate_trainings(plan).items():

@@ -73,7 +73,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def train(self, row: Row, seed: int) -> None:
-        """Train what is not done of a row, up to its figures.
+        """Train one seed of a row unless that is done, up to its figures.
 
         Raises:
             CommandError: one of its commands failed.
@@ -90,18 +90,18 @@ class Experiment(ABC):
 
     @abstractmethod
     def tables(self, record: Record) -> list[Table]:
-        """Return what a record says."""
+        """Return the tables of a record."""
 
     def page_table(self, record: Record) -> Table:
-        """Return what docs/results.md shows of a record, in at most six rows."""
+        """Return the table of a record in docs/results.md, in at most six rows."""
         return self.tables(record)[0]
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Return what a record says of a row beside its runs."""
+        """Return a row's entries in a record, beside its runs."""
         return {}
 
     def complete(self, record: Record, earlier: Path | None) -> None:  # noqa: B027
-        """Add to a record what needs more than one run.
+        """Add to a record the figures that need more than one run.
 
         Args:
             record: is changed
@@ -109,7 +109,7 @@ class Experiment(ABC):
         """
 
     def derive(self, record: Record, folder: Path) -> None:  # noqa: B027
-        """Add to a record what follows from its files, each time its page is made.
+        """Add to a record the figures that follow from its files, each time its page is made.
 
         Args:
             record: is changed
@@ -117,30 +117,28 @@ class Experiment(ABC):
         """
 
     def files(self, run: Path) -> dict[str, Path]:
-        """Return what a record keeps of a run: name in its archive → file."""
+        """Return the files of a run that a record keeps: name in its archive → file."""
         return {f"{run.name}.jsonl": Run(run).statistics_file}
 
     def draw(self, record: Record, folder: Path) -> None:  # noqa: B027
-        """Draw ``PICTURE`` into a record's folder, if there is to be one."""
+        """Draw ``PICTURE`` into a record's folder, if the experiment has one."""
 
 
 def stem(name: str) -> str:
-    """Return a row's name as its folders have it: ``LSTM, additive attention`` →
-    ``lstm_additive_…``.
-    """
+    """Return a row's name in folders: ``LSTM, additive attention`` → ``lstm_additive_…``."""
     letters = [letter if letter.isalnum() else " " for letter in name.lower().replace("'", "")]
     return file_stem("_".join("".join(letters).split()))
 
 
 def names() -> list[str]:
-    """Return all experiments, by the names of their folders."""
+    """Return the names of all experiments, which are those of their folders."""
     return sorted(
         path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/experiment.py")
     )
 
 
 def find(name: str) -> Experiment:
-    """Return an experiment by its name.
+    """Return the experiment of a name.
 
     Raises:
         UserError: there is none.
@@ -156,7 +154,7 @@ def find(name: str) -> Experiment:
 
 
 def chosen_rows(experiment: Experiment, only: str | None) -> list[Row]:
-    """Return all rows, or the one of this name.
+    """Return all rows, or only the row of this name.
 
     Raises:
         UserError: there is no such row.
@@ -173,7 +171,7 @@ def chosen_rows(experiment: Experiment, only: str | None) -> list[Row]:
 
 
 def train(experiment: Experiment, rows: Sequence[Row], only_seed: int | None) -> None:
-    """Train what is not done of some rows.
+    """Train the unfinished trainings of some rows.
 
     Raises:
         UserError: no row has this seed; see :meth:`Experiment.train`.
@@ -189,7 +187,7 @@ def train(experiment: Experiment, rows: Sequence[Row], only_seed: int | None) ->
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the arguments ask for."""
+    """Train, record or print, as the arguments say."""
     if not args.name:
         for name in names():
             print(f"{name:18} {read_yaml(HERE / name / 'rows.yaml')['question']}")

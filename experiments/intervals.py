@@ -99,7 +99,7 @@ class Layout:
 
 
 def differences(values: Values, reference: str) -> dict[str, Difference]:
-    """Return each row minus the reference; without rows that share no seed with any other.
+    """Return each row minus the reference; rows that share no seed with another are left out.
 
     Args:
         values: the figures of a table, all of whose rows tell the variance
@@ -157,7 +157,7 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
 
 
 def rule(values: Values, reference: str) -> str:
-    """Return what a table says of its intervals and p."""
+    """Return the sentence in a table on its intervals and p."""
     layout = Layout(values)
     count = len(differences(values, reference))
     rows = "1 row" if count == 1 else f"{count} rows"
@@ -169,7 +169,7 @@ def rule(values: Values, reference: str) -> str:
 
 
 def signed_text(value: float, form: str = "+.2f") -> str:
-    """Return a difference with its sign; ``+0.00`` for what is rounded to zero."""
+    """Format a difference with its sign; ``+0.00`` if it is rounded to zero."""
     text = format(value, form)
     return text if text.strip("-0.,") else text.replace("-", "+")
 
@@ -180,7 +180,7 @@ def p_text(p: float) -> str:
 
 
 def mean_text(values: Sequence[float], form: str = ".2f") -> str:
-    """Return the mean over the seeds, and each value in brackets."""
+    """Format the mean over the seeds, and each value in brackets."""
     if not values:
         return "–"
     text = format(statistics.mean(values), form)

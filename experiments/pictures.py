@@ -23,5 +23,5 @@ def figure_of(
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write it as a PNG."""
+    """Write a figure as a PNG."""
     figure.savefig(path, dpi=110)

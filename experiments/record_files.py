@@ -73,7 +73,7 @@ def record_files(folder: Path) -> Files:
 
 @functools.lru_cache(maxsize=4)  # a page reads each log of a record: of 5 MB at most
 def unpack(path: Path, modified: int, size: int) -> Files:
-    """Return the files of an archive of these bytes, as its time and size tell."""
+    """Read the files of an archive, again only if its time or size has changed."""
     files = {}
     try:
         content = lzma.decompress(path.read_bytes())
@@ -88,7 +88,7 @@ def unpack(path: Path, modified: int, size: int) -> Files:
 
 
 def write_record_files(folder: Path, files: Files) -> None:
-    """Write the archive of a record, unless it has these files already.
+    """Write the archive of a record, unless it has exactly these files.
 
     Args:
         folder: the record's

@@ -51,7 +51,7 @@ def record_of(experiment: "Experiment", folder: Path) -> Record:
 
 
 def collect_record(experiment: "Experiment", earlier: Path | None = None) -> Record:
-    """Return the figures of what is trained here, and of the runs of an earlier record.
+    """Collect the figures of runs on this machine, and of the runs of an earlier record.
 
     Args:
         earlier: the folder of a record of this experiment
@@ -88,7 +88,7 @@ def collect_record(experiment: "Experiment", earlier: Path | None = None) -> Rec
 def write_record(
     experiment: "Experiment", record: Record, records: Path, earlier: Path | None
 ) -> Path:
-    """Write a record with its page, picture and files; returns its folder."""
+    """Write a record with its page, picture and files, and return its folder."""
     facts = record["machine"]
     folder = records / f"{facts['time'][:10]}_{hardware_name(facts)}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def write_record(
 
 
 def files_of_entry(experiment: "Experiment", entry: dict[str, Any], earlier: Path | None) -> Files:
-    """Return the files of a run: of its folder if it was trained here, else of another record."""
+    """Return the files of a run: from its folder if it is here, else from another record."""
     run = Path(entry["run"])
     borrowed_from = entry.get("record")
     if run.is_dir() and not borrowed_from:
@@ -123,7 +123,7 @@ def write_figures(record: Record, folder: Path) -> None:
 
 
 def write_page(experiment: "Experiment", folder: Path) -> None:
-    """Make a record's page from its figures, after what follows from its files.
+    """Make a record's page from its figures, after adding those that follow from its files.
 
     Raises:
         UserError: there is no record of this experiment.
@@ -138,7 +138,7 @@ def write_page(experiment: "Experiment", folder: Path) -> None:
 
 
 def page(experiment: "Experiment", folder: Path) -> str:
-    """Return the page of a record."""
+    """Return the text of a record's page."""
     record = read_record(folder)
     facts = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())

@@ -28,7 +28,7 @@ N_GRAMS = 4
 
 
 def counts_of(translated: AlignedLines, tokenised: bool) -> Any:
-    """Return what BLEU counts in each sentence [sentences, 10].
+    """Return the counts from which BLEU is computed, for each sentence [sentences, 10].
 
     Lengths of hypothesis and reference, n-grams that match, n-grams of the hypothesis.
     """
@@ -129,7 +129,7 @@ def references_here(scores: dict[str, Any]) -> dict[str, Path]:
 
 
 def read_counts(folder: Path) -> dict[str, Any]:
-    """Run → its counts; empty for a record without them."""
+    """Read run → its counts; return nothing for a record without them."""
     path = folder / COUNTS
     if not path.is_file():
         return {}

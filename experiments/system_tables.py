@@ -75,7 +75,7 @@ class SystemsExperiment(FairseqExperiment):
         add_widths_over_both(record, folder)
 
     def tables(self, record: Record) -> list[Table]:
-        """Return the rows, and each seed."""
+        """Return the table of rows, and that of each seed."""
         return [systems_table(record), *seed_tables(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
@@ -87,7 +87,7 @@ class SystemsExperiment(FairseqExperiment):
 
 
 def add_costs(record: Record, plans: dict[str, FairseqRow]) -> None:
-    """Add to each row of a record its numbers of parameters, to its runs what they cost here."""
+    """Add to each row of a record its numbers of parameters, and to its runs their cost here."""
     rows = record["rows"]
     trainings = []
     for name in rows:
@@ -102,7 +102,7 @@ def add_costs(record: Record, plans: dict[str, FairseqRow]) -> None:
 
 
 def add_widths_over_both(record: Record, folder: Path) -> None:
-    """Add to rows whose translations are counted how far other seeds and sentences move them.
+    """Add to rows with counts the width of their difference over other seeds and sentences.
 
     Args:
         record: is changed; may have some of the rows of the one in ``folder``
@@ -129,7 +129,7 @@ def add_widths_over_both(record: Record, folder: Path) -> None:
 
 
 def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Run → its counts of sentences, of the runs whose BLEU they give."""
+    """Return run → its counts of sentences, of the runs whose BLEU they give."""
     kept = read_counts(folder)
     counts = {}
     for run in runs:
@@ -163,8 +163,7 @@ def accuracy_on_the_demo(run: Path) -> dict[str, float]:
 
 
 def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[str, float]]:
-    """Return each run's 95 % intervals, and p of its difference from the first row's of the same
-    seed.
+    """Return each run's 95 % intervals, and p of its difference from the first row's same seed.
 
     Translations are those of the ``earlier`` record where a run is not here. Nothing is compared
     if no run is here, as the references are those of a run.
@@ -197,7 +196,7 @@ def comparisons(record: Record, earlier: Path | None = None) -> dict[str, dict[s
 
 
 def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) -> ScoreInput | None:
-    """Return a run's translations, of its folder or of a record; None if neither has them.
+    """Return a run's translations, from its folder or a record; None if neither has them.
 
     Args:
         earlier: the folder of the record
@@ -211,7 +210,7 @@ def translations_of_run(run: str, earlier: Path | None, template: ScoreInput) ->
 
 
 def recorded_input(record: Path, run_name: str, template: ScoreInput) -> ScoreInput | None:
-    """Return a run's translations in a record, to be compared on the references of ``template``."""
+    """Return a run's translations in a record, with the references of ``template``."""
     hypotheses, references = template.main.files
     name = f"{run_name}.{hypotheses.name}"
     if name not in record_files(record):
@@ -256,7 +255,7 @@ def minus_first(record: Record, key: str, reference: str = "") -> dict[str, Diff
 
 
 def rule_of(record: Record, reference: str = "") -> str:
-    """Return what a table of the record says of its intervals, and of its rates if they differ."""
+    """Return the sentence on intervals, and on rates if they differ, for a table of the record."""
     text = rule(values_of(record, "bits"), reference or next(iter(record["rows"])))
     if len({rate_text(row) for row in record["rows"].values()}) > 1:
         text += " Rates differ: what two rows differ by may be due to them."
@@ -264,7 +263,7 @@ def rule_of(record: Record, reference: str = "") -> str:
 
 
 def difference_text(difference: Difference | None, form: str = "+.2f") -> str:
-    """Return a difference with its interval and p; a dash for the reference."""
+    """Format a difference with its interval and p; a dash for the reference."""
     return difference.text(form) if difference else "–"
 
 
@@ -277,7 +276,7 @@ def over_both(row: dict[str, Any]) -> str:
 
 
 def systems_table(record: Record) -> Table:
-    """Return a line for each row: means over the seeds, and differences from the first row."""
+    """Return the table of means over the seeds, and differences from the first row."""
     rows = record["rows"]
     first = next(iter(rows))
     runs = [run for row in rows.values() for run in row["runs"]]
@@ -311,7 +310,7 @@ def systems_table(record: Record) -> Table:
 
 
 def both_note(record: Record) -> str:
-    """Return what a table says of test sentences."""
+    """Return the sentence on test sentences for a table."""
     if any(OVER_BOTH in row for row in record["rows"].values()):
         return (
             "Over seeds and sentences: the 95 % interval of BLEU by a bootstrap over both; p is of "
@@ -324,7 +323,7 @@ def both_note(record: Record) -> str:
 
 
 def seed_tables(record: Record) -> list[Table]:
-    """Return each seed's figures, and the losses that chose the learning rates."""
+    """Return tables of each seed's figures, and of the losses that chose the learning rates."""
     columns = ["seed", "BLEU, 95 % interval", "p", "chrF, 95 % interval", "p", "validation, bits"]
     lines = []
     for row in record["rows"].values():

@@ -25,9 +25,7 @@ def join_tables(tables: Sequence[Table]) -> str:
 
 
 def put(page: str, label: str, text: str) -> str:
-    """Return a page with a text between the two marks ``<!-- results:LABEL -->`` and ``<!-- /…
-    -->``.
-    """
+    """Replace the text between ``<!-- results:LABEL -->`` and ``<!-- /… -->`` in a page."""
     begin = f"<!-- results:{label} -->\n"
     end = f"\n<!-- /results:{label} -->"
     before, _, rest = page.partition(begin)

@@ -30,7 +30,7 @@ NOT_CODE = {
 
 
 def python_lines(text: str) -> int:
-    """Return the lines that hold a token of code; a string across lines counts with all of them."""
+    """Count the lines with a token of code; a string over several lines counts with all of them."""
     lines: set = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NOT_CODE:
@@ -44,7 +44,7 @@ def python_lines(text: str) -> int:
 
 
 def plain_lines(text: str) -> int:
-    """Return the lines that are neither blank nor a # comment."""
+    """Count the lines that are neither blank nor a # comment."""
     lines = (line.strip() for line in text.splitlines())
     return sum(bool(line) and not line.startswith("#") for line in lines)
 

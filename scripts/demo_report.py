@@ -33,7 +33,7 @@ FILES = ("report.json", "report.txt", "attention.png")
 
 
 def report(name: str, stages: dict[str, float]) -> None:
-    """Print the report; leave report.txt, report.json and attention.png in RUN/eval.
+    """Print the report, and write report.txt, report.json and attention.png into RUN/eval.
 
     Args:
         name: of the run
@@ -89,7 +89,7 @@ def report(name: str, stages: dict[str, float]) -> None:
 
 
 def is_of_a_report(path: Path) -> bool:
-    """Return whether a file beside the translations was left by an earlier report."""
+    """Return whether a file beside the translations is from an earlier report."""
     return is_report(path.with_name(FILES[0]), "exact_match", "nearest_training_sentence_bleu")
 
 
@@ -202,9 +202,7 @@ def summary(report: dict[str, Any]) -> list[str]:
 
 
 def stage_lines(seconds: dict[str, float]) -> list[str]:
-    """Return a line with what each stage took, starting the programs included; none if it is not
-    known.
-    """
+    """Return a line with the seconds of each stage, starts included; none if they are unknown."""
     listed = ", ".join(f"{stage} {value:.0f} s" for stage, value in seconds.items())
     return [f"stages: {listed}; in all {sum(seconds.values()):.0f} s"] if listed else []
 
@@ -226,7 +224,7 @@ def examples(
 
 
 def locations(folder: Path, data: Path, picture: Path) -> list[str]:
-    """Return where everything is."""
+    """Return lines that say where the results are."""
     return [
         f"text, tokens, BPE, binary   {data}",
         f"checkpoints, logs           {folder}",
@@ -236,7 +234,7 @@ def locations(folder: Path, data: Path, picture: Path) -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    """Report on a run; ends with one line if it cannot."""
+    """Report on a run; print one line if that is impossible."""
     stages = dict(word.split("=") for word in words[1:])
     try:
         report(words[0], {stage: float(seconds) for stage, seconds in stages.items()})

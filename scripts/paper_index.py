@@ -59,7 +59,7 @@ def find_code(name: str) -> str:
 
 
 def files_that_define(name: str) -> list[Path]:
-    """Return the files with a class or function of that name, each as often as it defines one."""
+    """Return the files with a class or function of that name, once for each definition."""
     files = []
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -98,7 +98,7 @@ def marks_of_file(path: Path) -> Iterator[str]:
 
 
 def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple[str, list[str]]:
-    """Return the page as Markdown, and what is wrong with it."""
+    """Return the page as Markdown, and its mistakes."""
     lines = [HEAD]
     problems = [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items]
     for key, item in items.items():

@@ -29,7 +29,7 @@ def cells(page: str) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    """Run the cells, and write them with what they print and draw."""
+    """Run the cells, and write them with their output and pictures."""
     import nbformat
     from nbclient import NotebookClient
 

@@ -72,7 +72,7 @@ def read(name: str) -> Mutant:
 
 
 def patch_of(name: str) -> Path:
-    """Return where a bug is stored."""
+    """Return the file of a bug."""
     return PATCHES / f"{name}.patch"
 
 
@@ -82,7 +82,7 @@ def names() -> list[str]:
 
 
 def missing_tests(mutant: Mutant) -> list[str]:
-    """Return those of its tests that no longer exist."""
+    """Return the tests of a bug that no longer exist."""
     missing = []
     for test in mutant.tests:
         file, _, name = test.partition("::")
@@ -93,7 +93,7 @@ def missing_tests(mutant: Mutant) -> list[str]:
 
 
 def copy_sources(folder: Path) -> Path:
-    """Copy what the tests need into a new folder, which is returned."""
+    """Copy the files that the tests need into a new folder, and return it."""
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "results")
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=leave)
@@ -109,14 +109,14 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def plant(name: str, folder: Path) -> bool:
-    """Put a bug into a copy of the sources; False if it no longer applies."""
+    """Apply a bug to a copy of the sources; return False if it no longer applies."""
     command = ["git", "apply", "-C1", str(patch_of(name))]
     done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True)
     return done.returncode == 0
 
 
 def try_out(mutant: Mutant) -> str:
-    """Return the verdict on a bug: caught, survived, does not apply, or what else went wrong."""
+    """Test a bug, and return the verdict: caught, survived, does not apply, or another failure."""
     missing = missing_tests(mutant)
     if missing:
         return f"no such test: {' '.join(missing)}"
@@ -137,7 +137,7 @@ def try_out(mutant: Mutant) -> str:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Try the bugs; 1 if one is not caught."""
+    """Test the bugs; return 1 if one is not caught."""
     parser = argparse.ArgumentParser(prog="python -m scripts.planted_bugs", description=__doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help="(default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="(default: one per core)")

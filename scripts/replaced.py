@@ -26,7 +26,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """Return the text of the page with the table as it is now."""
+    """Return the page with the present table."""
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

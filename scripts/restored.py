@@ -20,8 +20,7 @@ from vaswani_transformer.io import moses
 
 
 def round_trips(lang: str, path: Path, first: int) -> list[tuple[int, float, float]]:
-    """Return a text's round trip: by version, the number of lines, the share that comes back, the
-    BLEU.
+    """Return a text's round trip by version: number of lines, share that comes back, BLEU.
 
     Args:
         lang: the language's code
@@ -44,7 +43,7 @@ def round_trips(lang: str, path: Path, first: int) -> list[tuple[int, float, flo
 
 
 def main() -> None:
-    """Print a table, a line for each file."""
+    """Print a table with a line for each file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

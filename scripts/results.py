@@ -39,7 +39,7 @@ PAGES = {
 
 
 def record(name: str) -> dict[str, Any]:
-    """Return a record by its name in docs/results.yaml, or a log of one."""
+    """Return a record, or one of its logs, by its name in docs/results.yaml."""
     path = ROOT / FIGURES["records"][name]
     text = path.read_bytes() if path.is_file() else record_file(path.parent, path.name)
     content: dict[str, Any] = json.loads(text)
@@ -53,7 +53,7 @@ def link(name: str) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table in Markdown; None is a dash."""
+    """Return a table in Markdown; a cell of None is a dash."""
     cells = [["–" if cell is None else str(cell) for cell in row] for row in rows]
     return "\n".join(Table(columns, cells).lines())
 
@@ -62,7 +62,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def table_2() -> str:
-    """Return the Transformer's rows, and the names by which ours is trained."""
+    """Return the Transformer's rows of Table 2, and the names of our experiments."""
     columns = ["system", "En-De", "En-Fr", "operations, En-De", "En-Fr", "`vaswani reproduce`"]
     rows = []
     for row in FIGURES["table 2"]:
@@ -74,7 +74,7 @@ def table_2() -> str:
 
 
 def table_3() -> str:
-    """Return every row, in two columns."""
+    """Return every row of Table 3, in two columns."""
     paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
     cells = [[name, row["ppl"], row["bleu"]] for name, row in paper.items()]
     half = len(cells) // 2
@@ -83,7 +83,7 @@ def table_3() -> str:
 
 
 def table_4() -> str:
-    """Return the Transformer's rows."""
+    """Return the Transformer's rows of Table 4."""
     keys = ("parser", "training", "f1")
     rows = [[row[key] for key in keys] for row in FIGURES["table 4"]]
     return markdown(["parser", "training", "WSJ 23, F1"], rows)
@@ -93,7 +93,7 @@ def table_4() -> str:
 
 
 def small() -> str:
-    """Return what was trained to its end on small text."""
+    """Return the results of complete trainings on small text."""
     multi30k = record("Multi30k")
     rows = [
         [
@@ -117,7 +117,7 @@ def systems() -> str:
 
 
 def of_record(name: str) -> str:
-    """Return what the experiment of a record, named as in docs/results.yaml, shows of it."""
+    """Return the table that an experiment shows of a record, named as in docs/results.yaml."""
     folder = (ROOT / FIGURES["records"][name]).parent
     return lines_of(experiment_of(folder).page_table(read_record(folder)))
 
@@ -128,7 +128,7 @@ def experiment_of(folder: Path) -> harness.Experiment:
 
 
 def of_newest_record(experiment: str) -> str:
-    """Return what an experiment shows of its newest record, if there is one."""
+    """Return the table that an experiment shows of its newest record, if there is one."""
     folders = sorted((harness.HERE / experiment / "records").glob("*"))
     if not folders:
         return "No record yet."
@@ -140,7 +140,7 @@ def of_newest_record(experiment: str) -> str:
 
 
 def lines_of(table: Table) -> str:
-    """Return an experiment's table without its note: the page explains intervals once."""
+    """Return an experiment's table without its note, since the page explains intervals once."""
     return "\n".join(table._replace(note="").lines())
 
 
@@ -156,7 +156,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def fill_in(page: str) -> str:
-    """Return a page with the tables that its marks name."""
+    """Replace the tables between the marks of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name in PAGES[page]:
         text = put(text, name, TEXTS[name]())
@@ -164,7 +164,7 @@ def fill_in(page: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Fill in, or check."""
+    """Fill in the pages, or check that they are filled in."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--check", action="store_true")
     check = options.parse_args(argv).check

@@ -73,7 +73,7 @@ class Side:
     work: Path
 
     def run(self) -> None:
-        """Run all commands; ``work.log`` has what is printed beside their own output."""
+        """Run all commands; ``work.log`` has the output of no single command."""
         self.work.mkdir()
         environment = dict(os.environ, PYTHONPATH=str(self.root), OMP_NUM_THREADS="1")
         with open(f"{self.work}.log", "w") as log:
@@ -162,7 +162,7 @@ class Comparison:
         return f" ({line.read_text(errors='replace').splitlines()[0]})"
 
     def text(self, path: Path, side: Side) -> str:
-        """Return a file as text, without what differs between two runs of one program."""
+        """Return a file's text without what differs between two runs of one program."""
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         if path.suffix == ".json":
             text = json.dumps(self.plain(json.loads(text), side), indent=1)
@@ -172,9 +172,7 @@ class Comparison:
         return self.words(text, side)
 
     def plain(self, value: Any, side: Side) -> Any:
-        """Return a value of JSON or of a checkpoint, without times, paths and hashes that follow
-        them.
-        """
+        """Return a value of JSON or of a checkpoint without times, paths and dependent hashes."""
         if isinstance(value, dict):
             if "checkpoint" in value and "key" in value:  # a hash of the file, too, times included
                 value = {**value, "key": "KEY"}
@@ -199,12 +197,12 @@ class Comparison:
 
 
 def is_time(key: object) -> bool:
-    """Return whether a key of JSON names a time, a speed or the like."""
+    """Return whether a JSON key names a time, a speed or a similar value."""
     return isinstance(key, str) and re.sub("^(train_|valid_|cum_)*", "", key) in TIMES
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Return a checkpoint without the times in it; its parts as dictionaries and lists."""
+    """Return a checkpoint without its times; its parts as dictionaries and lists."""
     content = torch.load(path, map_location="cpu", weights_only=False)
     extra = content.get("extra_state") or {}
     extra = {key: value for key, value in extra.items() if key != TIMED}
@@ -234,7 +232,7 @@ def meters(metrics: dict[str, list[tuple[int, str, str, dict[str, Any]]]]) -> di
 
 
 def as_table(value: Any) -> Any:
-    """Return a value in which every Namespace and configuration is a dictionary."""
+    """Convert every Namespace and configuration in a value to a dictionary."""
     if isinstance(value, DictConfig):
         return as_table(OmegaConf.to_container(value))
     if isinstance(value, Namespace):

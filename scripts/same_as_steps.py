@@ -46,7 +46,7 @@ VERBS = (
 
 
 def commands() -> list[list[str]]:
-    """Return what is compared, in this order."""
+    """Return the commands to compare, in their order."""
     work = [*experiments(), *trainings(), *runs(), *models(), *results()]
     return [*work, *refusals(), ["--help"], *([verb, "--help"] for verb in VERBS)]
 
@@ -83,7 +83,7 @@ def trainings() -> list[list[str]]:
 
 
 def processes_of_a_training() -> list[list[str]]:
-    """Return the commands that train one model together, in two processes, each with its rank."""
+    """Return the commands that train one model in two processes, each with its rank."""
     place = f"distributed_training.distributed_init_method=file://{Path('rendezvous').absolute()}"
     size = "distributed_training.distributed_world_size=2"
     command = ["train", "demo_en_de", "run=two", *SMALL, place, size]
@@ -211,7 +211,7 @@ def first_of(root: Path, names: tuple[str, ...]) -> Path:
 
 
 def make_inputs(root: Path, check: str) -> None:
-    """Copy what commands read from the source tree, and write what they refuse.
+    """Copy the files that commands read from the source tree, and write those that they refuse.
 
     ``check`` is the template of ``vaswani check``, which describes the project's own model.
     """
@@ -241,7 +241,7 @@ def run_forked(command: list[str], record: Path) -> None:
 
 
 def start(command: list[str], record: Path) -> int:
-    """Start one command in a process of its own; returns the number of the process."""
+    """Start one command in a process of its own, and return the number of the process."""
     child = os.fork()
     if child == 0:
         code = 70
@@ -262,14 +262,14 @@ def start(command: list[str], record: Path) -> int:
 
 
 def finish(command: list[str], record: Path, child: int) -> None:
-    """Wait for a command that was started, and record how it ended."""
+    """Wait for a started command, and record how it ended."""
     _, status = os.waitpid(child, 0)
     line = " ".join(["vaswani", *command]).encode(errors="surrogateescape")
     Path(f"{record}.code").write_bytes(b"%s\n%d\n" % (line, os.waitstatus_to_exitcode(status)))
 
 
 def run(command: list[str]) -> int:
-    """Return the exit code of a command."""
+    """Run a command, and return its exit code."""
     from vaswani.cli import main
 
     try:
@@ -279,7 +279,7 @@ def run(command: list[str]) -> int:
 
 
 def run_all(root: Path, outputs: Path) -> None:
-    """Run everything in the current folder."""
+    """Run all commands in the current folder."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     importlib.import_module("vaswani.cli")  # first: it silences warnings of what follows
     for name in SLOW:

@@ -24,7 +24,7 @@ LICENCES = {"demo_en_de": "mit", "tatoeba_en_de": "cc-by-2.0"}
 
 
 def main() -> int:
-    """Pack, compare, describe; for the demo, look inside."""
+    """Pack the model, compare it, and write its card; for the demo, also its attention page."""
     (name,) = sys.argv[1:]
     model, packed = Path("models") / name, Path("runs") / name / "model"
     if name == "demo_en_de":
@@ -51,7 +51,7 @@ def run(*arguments: str) -> None:
 
 
 def translations(model: Path, lines: list[str]) -> list[str]:
-    """Return a model's translations."""
+    """Return a model's translations of some lines."""
     return [one.text for one in Translator.from_pretrained(model).translate(lines)]
 
 

@@ -117,7 +117,7 @@ def clusters(pairs: list[Pair]) -> list[list[int]]:
 
 
 def split(pairs: list[Pair], generator: random.Random) -> dict[str, list[Pair]]:
-    """Return the four parts; a pair is in one of them."""
+    """Split the pairs into four parts that share no pair."""
     groups = clusters(pairs)
     generator.shuffle(groups)
     parts: dict[str, list[Pair]] = {"valid": [], "test_clusters": []}
@@ -159,13 +159,13 @@ def invented_word(generator: random.Random) -> str:
 
 
 def name(generator: random.Random) -> str:
-    """Return a first name, a name that nobody has, or one of each."""
+    """Return a first name, an invented name, or one of each."""
     first, invented = generator.choice(FIRST_NAMES.split()), invented_word(generator).title()
     return generator.choice((first, invented, f"{first} {invented}"))
 
 
 def number(generator: random.Random) -> str:
-    """Return a number of one to five digits; the more digits, the rarer."""
+    """Return a number of one to five digits; more digits are rarer."""
     return str(int(10 ** generator.triangular(0, 5, 1)))
 
 
@@ -175,7 +175,7 @@ def year(generator: random.Random) -> str:
 
 
 def time(generator: random.Random) -> str:
-    """Return a time of day, as 7:45."""
+    """Return a time of day, such as 7:45."""
     return f"{generator.randint(0, 23)}:{generator.randrange(0, 60, 5):02}"
 
 

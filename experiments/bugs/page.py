@@ -53,7 +53,7 @@ def outcome(result: Result) -> str:
 
 
 def results_of(folder: Path, names: Sequence[str]) -> list[Result]:
-    """Return the results of these runs."""
+    """Return the results of the runs with these names."""
     results = read_record(folder).get(RESULTS, {})
     return [results.get(name, {}) for name in names]
 
@@ -77,7 +77,7 @@ def score(result: Result) -> str:
 
 
 def shorten(translation: str) -> str:
-    """Return its first ``LONGEST_SHOWN`` characters."""
+    """Return the first ``LONGEST_SHOWN`` characters of a translation."""
     if len(translation) <= LONGEST_SHOWN:
         return translation
     return translation[:LONGEST_SHOWN].rstrip() + " …"

@@ -29,8 +29,11 @@ def are_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @torch.no_grad()
 def properties() -> dict[str, Any]:
-    """Return whether decoding step by step computes the logits of one pass, and whether a
-    sentence's logits are the same beside a longer one as alone."""
+    """Return whether a model has two properties.
+
+    Decoding step by step computes the logits of one pass; and a sentence has the same logits alone
+    as beside a longer one.
+    """
     torch.manual_seed(1)
     model = Transformer(base(layers=2, d_model=64, d_ff=128, heads=4), VOCABULARY, VOCABULARY)
     use_fast_kernels(model)

@@ -65,7 +65,7 @@ COMMANDS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return which bugs, how long, and where the results go."""
+    """Return the parser: which bugs, how many updates, and where the results go."""
     options = argparse.ArgumentParser(
         prog="python -m experiments.bugs.quiz",
         description=__doc__,
@@ -105,7 +105,7 @@ class Demo:
         (place / "data").symlink_to(Path("data").resolve(), target_is_directory=True)
 
     def vaswani(self, *arguments: str) -> str:
-        """Run a command; returns the last line of its output if it failed, else nothing."""
+        """Run a command, and return the last line of its output if it failed, else nothing."""
         command = [sys.executable, "-m", "vaswani", *arguments]
         variables = {**mutants.environment(self.place), "OMP_NUM_THREADS": "1"}
         with open(self.log, "a", encoding="utf-8") as stream:
@@ -123,7 +123,7 @@ class Demo:
         return self.log.read_text(encoding="utf-8").splitlines()[-1]
 
     def train_and_score(self, changes: Sequence[str]) -> str:
-        """Train, average, decode, score; what the first command that failed said last."""
+        """Train, average, decode and score; return the last line of a command that failed."""
         for arguments in (["train", DEMO, *changes], *COMMANDS):
             failure = self.vaswani(*arguments)
             if failure:
@@ -131,7 +131,7 @@ class Demo:
         return ""
 
     def run(self, updates: int | None, readable: bool) -> dict[str, Any]:
-        """Train and score; returns the results.
+        """Train and score, and return the results.
 
         Args:
             updates: None: as many as the demo's
@@ -229,7 +229,7 @@ def add_to_record(folder: Path, key: str, figures: dict[str, Any]) -> None:
 
 
 def measure_properties(out: Path) -> None:
-    """Add to a record what experiments.bugs.properties says of each bug of the quiz."""
+    """Add the result of experiments.bugs.properties for each bug of the quiz to a record."""
     properties = {}
     with tempfile.TemporaryDirectory(prefix="bugs-") as folder:
         sources = mutants.copy_sources(Path(folder) / "sources")
@@ -255,7 +255,7 @@ def measure_properties(out: Path) -> None:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise UserError if there is no bug of one of these names."""
+    """Raise UserError if there is no bug with one of these names."""
     bugs = [CORRECT, *mutants.names()]
     for name in names:
         if name not in bugs:
@@ -271,7 +271,7 @@ def fill_in_page(published: bool, results: Path) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run what has no results yet, one bug after the other; draw, and fill in the page.
+    """Run the bugs without results, one after the other; draw, and fill in the page.
 
     Raises:
         UserError: there is no such bug, or its figures would not be those of the page.
@@ -311,7 +311,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run bugs; returns the exit code."""
+    """Run the bugs that the arguments name, and return the exit code."""
     args = parser().parse_args(arguments)
     try:
         with signals_as_interrupts():

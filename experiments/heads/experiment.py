@@ -73,7 +73,7 @@ TEST = 1001
 
 
 def train_or_load(seed: int, types: Vocabulary) -> Transformer:
-    """Return the average of a training's last checkpoints; what was trained before is loaded."""
+    """Return the average of a training's last checkpoints, and train only if there is none."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = Transformer(loop.CONFIG, len(types), len(types))
@@ -107,7 +107,7 @@ def run_of(seed: int) -> Path:
 
 
 def figures_of(seed: int) -> dict[str, Any]:
-    """Return what a trained model does with each kind of sentence."""
+    """Measure a trained model on each kind of sentence."""
     types = vocabulary()
     model = train_or_load(seed, types)
     kinds = {}
@@ -148,20 +148,20 @@ class HeadsExperiment(Experiment):
         return [Row("ours", SEEDS)]
 
     def train(self, row: Row, seed: int) -> None:
-        """Train it, or load it."""
+        """Train one seed, unless it is trained."""
         train_or_load(seed, vocabulary())
 
     def runs(self, row: Row) -> list[Path]:
-        """Return those that have ended."""
+        """Return the finished runs of a row."""
         runs = [run_of(seed) for seed in range(1, SEEDS + 1)]
         return [run for run in runs if (run / "model.pt").is_file()]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Return all that is asked of a model."""
+        """Return all figures of a model."""
         return figures_of(int(run.name.removeprefix("seed")))
 
     def tables(self, record: Record) -> list[Table]:
-        """Return what changes, where heads look, and what their weights carry."""
+        """Return tables of the changes, the attention of heads, and the effect of their weights."""
         runs = record["rows"]["ours"]["runs"]
         kinds = {kind: [run["kinds"][kind] for run in runs] for kind in FILE["orders"]}
         names = [Path(run["run"]).name for run in runs]
@@ -181,12 +181,12 @@ class HeadsExperiment(Experiment):
 
 
 def of_seeds(figures: list[float | None]) -> str:
-    """Return a figure of every seed; a dash where it is not asked."""
+    """Format a figure of every seed; a dash where it was not measured."""
     return ", ".join("–" if figure is None else f"{figure:g}" for figure in figures)
 
 
 def change_table(kinds: dict[str, Any]) -> Table:
-    """Return how often a word is right, and changes with a noun."""
+    """Return the table of how often a word is right, and changes with a noun."""
     keys = ("subject", "source", "written", "distractor")
     lines = []
     for kind, seeds in kinds.items():
@@ -203,7 +203,7 @@ def change_table(kinds: dict[str, Any]) -> Table:
 
 
 def head_table(kinds: dict[str, Any], names: list[str]) -> Table:
-    """Return the heads that look at the subject."""
+    """Return the table of the heads that attend to the subject."""
     lines = []
     for kind, seeds in kinds.items():
         for attention in seeds[0]["noun"]:
@@ -218,7 +218,7 @@ def head_table(kinds: dict[str, Any], names: list[str]) -> Table:
 
 
 def head_cell(orders: dict[str, Any]) -> str:
-    """Return a seed's heads in words."""
+    """Describe a seed's heads in words."""
     return "; ".join(
         f"{one['layer'] + 1}.{one['head'] + 1}: {one['subject']:.2f}, {one['distractor']:.2f}"
         + "*" * (one["p"] < 0.01)
@@ -227,7 +227,7 @@ def head_cell(orders: dict[str, Any]) -> str:
 
 
 def cut_table(kinds: dict[str, Any]) -> Table:
-    """Return how often a word is still right without some weights."""
+    """Return the table of how often a word is right without some weights."""
     lines = []
     for kind, seeds in kinds.items():
         for name in seeds[0]["cut"]:
@@ -243,9 +243,7 @@ def cut_table(kinds: dict[str, Any]) -> Table:
 def panel(
     seed: int, kind: str, order: str, attention: str, layer: int, heads: Sequence[int] | None = None
 ) -> figures.Panel:
-    """Return a sentence of the test with a seed's heads of a layer, all of them if none are
-    given.
-    """
+    """Return a sentence of the test with some heads of a layer, or all if none are given."""
     types = vocabulary()
     (content,) = random_contents(kind, order, 1, True, TEST)
     pair = sentence(content)

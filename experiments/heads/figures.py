@@ -62,7 +62,7 @@ def draw_panel(axis: Any, panel: Panel) -> None:
 
 
 def longest(panel: Panel) -> int:
-    """Return the words of its longer side."""
+    """Return the number of words of the panel's longer side."""
     return max(len(panel.words), len(panel.keys))
 
 

@@ -22,7 +22,7 @@ EXCHANGES = 10_000
 
 
 def best_head(orders: Sequence[Any]) -> tuple[int, int]:
-    """Return the layer and head of the greatest mean difference, in the order where it is smaller.
+    """Return the layer and head with the greatest mean difference, in the order where it is less.
 
     Args:
         orders: of each order, the weights on the two nouns [B, 2, N, H]
@@ -43,10 +43,9 @@ def p_value(differences: Any) -> float:
 
 
 def changes(model: Any, types: Vocabulary, contents: list[Content]) -> dict[str, float]:
-    """Return the per cent in which the word changes when a noun does, in the source and what is
-    written.
+    """Return how often the word changes when a noun does, in per cent.
 
-    Where the German subject is said before the word also with only one of the two changed.
+    The noun is changed in the source, and in what is already written.
     """
     sentences = [sentence(content) for content in contents]
     before = is_right(model, text_batch(types, sentences))
@@ -104,7 +103,7 @@ def attention_on(
 
 
 def cut_off(model: Any, texts: Sequence[TextBatch], noun: Any, phrase: Any) -> dict[str, Any]:
-    """Return the per cent still right without weights on a noun, by what is cut and by noun.
+    """Return the per cent still right without weights on a noun, by attention and by noun.
 
     Args:
         noun, phrase: the heads of :func:`attention_on`

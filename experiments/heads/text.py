@@ -65,7 +65,7 @@ class Sentence(NamedTuple):
 
 
 def random_content(kind: str, order: str, test: bool, rng: random.Random) -> Content:
-    """Return a sentence of the training or the test; coins decide each noun's gender and number."""
+    """Return a random sentence of the training or the test."""
 
     def noun(candidates: Sequence[int]) -> int:
         feminine = rng.random() < 0.5
@@ -95,9 +95,7 @@ def random_content(kind: str, order: str, test: bool, rng: random.Random) -> Con
 
 
 def replace_noun(content: Content, role: str) -> Content:
-    """Return the same with the subject or the distractor of the other gender or, for verbs,
-    number.
-    """
+    """Return the sentence with the subject or distractor in another gender or number."""
     if content.kind == "pronoun":
         other = (getattr(content, role) + HALF) % (2 * HALF)
         return content._replace(**{role: other})
@@ -107,7 +105,7 @@ def replace_noun(content: Content, role: str) -> Content:
 
 
 def english(content: Content) -> dict[str, str]:
-    """Return the phrases, by their names in words.yaml."""
+    """Return the English phrases, by their names in words.yaml."""
     before = [" ".join(adjective[0] for adjective in some) for some in content.adjectives]
     subject, distractor = WORDS["nouns"][content.subject], WORDS["nouns"][content.distractor]
     infinitive, past = content.verb[:2]
@@ -124,7 +122,7 @@ def english(content: Content) -> dict[str, str]:
 
 
 def german(content: Content) -> dict[str, str]:
-    """Return the phrases, by their names in words.yaml."""
+    """Return the German phrases, by their names in words.yaml."""
     ending = "en" if content.subject_is_plural else "e"
     before = [
         " ".join(adjective[1] + end for adjective in some)
@@ -153,7 +151,7 @@ def german(content: Content) -> dict[str, str]:
 
 
 def sentence(content: Content) -> Sentence:
-    """Return both languages' words."""
+    """Return a sentence's words in both languages."""
     word = "its" if content.kind == "pronoun" else "verb"
     order = FILE["orders"][content.kind][content.order]
     forms = german(content)[word], german(replace_noun(content, "subject"))[word]
@@ -163,7 +161,7 @@ def sentence(content: Content) -> Sentence:
 
 
 def lay_out(order: str, phrases: dict[str, str], word: str) -> tuple[list[str], Places]:
-    """Return the words of the phrases, and where they stand."""
+    """Return the words of the phrases, and their positions."""
     words: list[str] = []
     places: dict[str, range] = {}
     for name in order.split():

@@ -55,7 +55,7 @@ def text_batch(
 
 
 def is_right(model: nn.Module, text: TextBatch) -> Any:
-    """Return whether the correct form is the likelier one, numpy bool [B]."""
+    """Return whether the correct form is the more probable one, numpy bool [B]."""
     steps = torch.tensor([one.target_places.word for one in text.sentences])
     with torch.no_grad():
         logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
@@ -66,10 +66,9 @@ def is_right(model: nn.Module, text: TextBatch) -> Any:
 def row_and_columns(
     attention: str, one: Sentence, role: str, phrase: bool
 ) -> tuple[int, list[int]] | None:
-    """Return where the weights from the word on a noun, or its phrase, are; None if it is not yet
-    written.
+    """Return where the weights from the word on a noun, or its phrase, are.
 
-    Row t of the decoder writes word t; it has read the end of sentence and the words before t.
+    It is None if the noun is not yet written.
     """
     row = one.source_places.word if attention == "encoder" else one.target_places.word
     places = one.target_places if attention == "decoder" else one.source_places
@@ -136,7 +135,7 @@ def zero_weights(model: Any, text: TextBatch, role: str, cuts: Sequence[Cut]) ->
 
 
 def mask_hook(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
-    """Return what changes the mask that an attention is called with."""
+    """Return a hook that changes the mask of an attention."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
     def hook(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

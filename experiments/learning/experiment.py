@@ -47,7 +47,7 @@ class LearningExperiment(FairseqExperiment):
             execute([training.command])
 
     def runs(self, row: Row) -> list[Path]:
-        """Return those that have ended."""
+        """Return the finished runs of a row."""
         trainings = seed_trainings(self.plans[row.name]).values()
         return [training.run for training in trainings if training.done]
 
@@ -57,7 +57,7 @@ class LearningExperiment(FairseqExperiment):
         return {"curve": log.curve, "tokens_per_update": log.tokens}
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Return its peak learning rate, and how fast one training alone is."""
+        """Return a row's peak learning rate, and the speed of one training alone."""
         speeds = read_speeds(HERE.parent / self.table["speeds"], self.table["work"])
         return {**super().describe(row), SPEED: speeds[self.table["rows"][row.name]["system"]]}
 
@@ -141,7 +141,7 @@ def cells_to_reach(target: float, curves: Sequence[Curve], each: float) -> list[
 
 
 def curve_table(record: Record) -> Table:
-    """Return a column for each row of the experiment, a line for each update that is validated."""
+    """Return a table with a column for each row, and a line for each validated update."""
     curves = {name: curves_of(row) for name, row in record["rows"].items()}
     validated = {name: common_updates(each) for name, each in curves.items()}
     updates = sorted({update for each in validated.values() for update in each})

@@ -49,7 +49,7 @@ class NeighboursExperiment(FairseqExperiment):
             ours["failures"] = failures(ours, here[0])
 
     def tables(self, record: Record) -> list[Table]:
-        """Return the rows, and sentences that ours gets wrong."""
+        """Return the table of rows, and that of sentences that ours gets wrong."""
         rows = [list(pair) for pair in record["rows"]["ours"].get("failures", [])]
         note = "Sentences with equal neighbours that every seed of ours gets wrong:"
         shown = [Table(["source", "ours"], rows, note)] if rows else []
@@ -61,7 +61,7 @@ class NeighboursExperiment(FairseqExperiment):
 
 
 def has_equal_neighbours(line: str) -> bool:
-    """Return whether two subwords that follow each other are the same."""
+    """Return whether two successive subwords are the same."""
     subwords = line.split()
     return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
 
@@ -140,7 +140,7 @@ def values_of(record: Record, key: str) -> Values:
 
 
 def neighbours_table(record: Record) -> Table:
-    """Return a line for each row; all are compared with the first."""
+    """Return a table with a line for each row, each compared with the first."""
     reference = next(iter(record["rows"]))
     first = record["rows"][reference]["runs"][0]
     figures = {key: values_of(record, key) for key in ("bleu_tokenised", *WRONG)}

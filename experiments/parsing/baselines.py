@@ -16,7 +16,7 @@ GRAMMAR = "PCFG on gold tags"
 
 
 def as_trees(written: Sequence[Sequence[str]], gold: Sequence[Tree]) -> tuple[list[Tree], int]:
-    """Return what was written as trees with the gold tags; how many had to be repaired."""
+    """Return the written trees with the gold tags, and how many had to be repaired."""
     parses = []
     repaired = 0
     for tokens, tree in zip(written, gold, strict=True):
@@ -47,7 +47,7 @@ def right_branching(trees: Trees) -> list[Tree]:
 
 
 def same_length(trees: Trees) -> list[Tree]:
-    """Return the tree of some training sentence, one of those that come nearest in length."""
+    """Return, for each sentence, the tree of a training sentence of the nearest length."""
     train = random.Random(1).sample(trees["train"], len(trees["train"]))
     written = []
     for tree in trees["test"]:
@@ -57,7 +57,7 @@ def same_length(trees: Trees) -> list[Tree]:
 
 
 def by_grammar(trees: Trees) -> list[Tree]:
-    """Return those of the PCFG; a sentence that its rules do not allow has no constituents."""
+    """Return the PCFG's trees; a sentence that its rules do not allow has no constituents."""
     grammar = pcfg.learn(trees["train"])
     return [pcfg.parse(grammar, tree) or tree._replace(constituents=[]) for tree in trees["test"]]
 

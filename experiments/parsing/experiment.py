@@ -52,7 +52,7 @@ class ParsingExperiment(FairseqExperiment):
     """Models of two kinds of source, and parsers without a network."""
 
     def train(self, row: Row, seed: int) -> None:
-        """Prepare the trees, train and average."""
+        """Prepare the trees, train a model, and average its checkpoints."""
         plan = self.plans[row.name]
         training = seed_trainings(plan)[seed]
         task = training.config.task
@@ -65,7 +65,7 @@ class ParsingExperiment(FairseqExperiment):
         execute(commands)
 
     def runs(self, row: Row) -> list[Path]:
-        """Return those that are averaged."""
+        """Return the runs with an average."""
         plan = self.plans[row.name]
         trainings = seed_trainings(plan).values()
         return [one.run for one in trainings if one.average(plan.average).is_file()]
@@ -132,7 +132,7 @@ class ParsingExperiment(FairseqExperiment):
         return {**super().files(run), **written}
 
     def tables(self, record: Record) -> list[Table]:
-        """Return each parser's F1, each training's nll, and F1 by the number of leaves."""
+        """Return tables of F1, of each training's nll, and of F1 by the number of leaves."""
         return [parser_table(record), nll_table(record), count_table(record)]
 
 
@@ -180,7 +180,7 @@ def all_parsers(record: Record) -> dict[str, dict[str, Any]]:
 
 
 def parser_table(record: Record) -> Table:
-    """Return each parser's F1, by length."""
+    """Return the table of each parser's F1, by length."""
     keys = [*(f"f1 to {n}" for n in LENGTHS), "f1", "recall", "precision", "complete_match"]
     columns = ["parser", *(f"F1, at most {n} words" for n in LENGTHS), "F1, all", "recall"]
     columns += ["precision", "complete match, %", "repaired to trees"]
@@ -192,7 +192,7 @@ def parser_table(record: Record) -> Table:
 
 
 def nll_table(record: Record) -> Table:
-    """Return what an opening bracket takes, by its source."""
+    """Return the table of the bits of an opening bracket, by its source."""
     columns = ["source", "rate", "updates"]
     columns += [f"opening brackets, {whose} source, bits" for whose in SOURCES]
     lines = []

@@ -44,7 +44,7 @@ class Parser:
         )
 
     def parses(self, split: str, other: bool, constrained: bool) -> list[list[str]]:
-        """Return what it writes for each sentence, or for another's source.
+        """Return the tokens that the model writes for each sentence, or for another's source.
 
         Args:
             split: the set

@@ -45,7 +45,7 @@ class Grammar(NamedTuple):
 
 
 def nested(tree: Tree) -> Node:
-    """Return a tree as nodes, from its root."""
+    """Convert a tree to nodes, from its root."""
     path: list[Node] = [(ROOT, [])]
     for token in linearise(tree, tags=True):
         if token.startswith("("):
@@ -75,7 +75,7 @@ def rules_of(node: Node, remembered: int) -> Iterator[tuple[str, ...]]:
 
 
 def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
-    """Count the rules of trees."""
+    """Learn a grammar by counting the rules of trees."""
     counts: Counter[tuple[str, ...]] = Counter()
     for tree in trees:
         counts.update(rules_of(nested(tree), remembered))
@@ -107,7 +107,7 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
 
 
 def parse(grammar: Grammar, tree: Tree) -> Tree | None:
-    """Return the likeliest tree over the tags of another, or None if the rules allow none."""
+    """Return the most probable tree over the tags of another; None if the rules allow none."""
     chart = Chart(grammar, tree.tags)
     root = grammar.symbols.index(ROOT)
     if numpy.isneginf(chart.best[0, len(tree.tags), root]):

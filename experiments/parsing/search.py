@@ -50,9 +50,7 @@ class PartialTree:
         self.in_a_row = 0  # opening brackets without a leaf or closing bracket after them
 
     def allowed(self) -> set[int]:
-        """Return what may come next, if there is to be one tree with as many leaves as are
-        missing.
-        """
+        """Return the tokens that may come next in one tree with as many leaves as are missing."""
         if not self.missing:
             return set(self.unclosed[-1:]) or {EOS}
         allowed = set(self.brackets.leaves) if self.unclosed else set()
@@ -63,7 +61,7 @@ class PartialTree:
         return allowed
 
     def add(self, token: int) -> None:
-        """Write a token that is allowed."""
+        """Write an allowed token."""
         opened = token in self.brackets.opening
         self.in_a_row = self.in_a_row + 1 if opened else 0
         if opened:
@@ -78,7 +76,7 @@ class PartialTree:
 def greedy(
     decoder: Any, memory: Memory, longest: int, paths: Sequence[PartialTree] | None = None
 ) -> list[list[int]]:
-    """Return the likeliest next token, again and again: the ids of each sentence without its end.
+    """Return the ids of each sentence, without its end, by greedy search.
 
     Args:
         decoder: of a trained model
@@ -108,7 +106,7 @@ def greedy(
 
 
 def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Return the numbers of the sentences, those of like lengths together."""
+    """Return batches of the numbers of sentences, those of similar length together."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 

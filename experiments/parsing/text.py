@@ -29,9 +29,7 @@ def find_trees() -> Trees:
 
 
 def suffix_class(word: str) -> str:
-    """Return what stands for a rare word: its capital, digits and hyphens, and its last two
-    letters.
-    """
+    """Return the class of a rare word: capital, digits, hyphens, and its last two letters."""
     capital = "A" if word[0].isupper() else ""
     digit = "0" if any(letter.isdigit() for letter in word) else ""
     hyphen = "-" if "-" in word else ""
@@ -40,7 +38,7 @@ def suffix_class(word: str) -> str:
 
 
 def without_suffix(name: str) -> str:
-    """Return a class without its letters."""
+    """Return a class without its last letters."""
     return f"{name.partition('~')[0]}~>"
 
 

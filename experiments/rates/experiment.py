@@ -64,7 +64,7 @@ class RatesExperiment(SystemsExperiment):
         add_widths_over_both(best_cells(record), folder)
 
     def tables(self, record: Record) -> list[Table]:
-        """Return each model at its best rate; all cells."""
+        """Return the table of each model at its best rate, and that of all cells."""
         return [best_table(record), cell_table(record)]
 
     def draw(self, record: Record, folder: Path) -> None:
@@ -115,7 +115,7 @@ def best_cells(record: Record) -> Record:
 
 
 def best_table(record: Record) -> Table:
-    """Return each model at its own best rate, minus the paper's model at its own."""
+    """Return the table of each model at its own best rate, minus the paper's model at its own."""
     models = cells_by_model(record)
     best = best_cells(record)
     bleu_minus = minus_first(best, "bleu")
@@ -160,7 +160,7 @@ def verdict(best: Record, minus: dict[str, Difference]) -> str:
 
 
 def limits(record: Record) -> str:
-    """Return which models have not been tried on both sides of their best rate."""
+    """Say which models have not been tried on both sides of their best rate."""
     open_models = []
     for model, cells in cells_by_model(record).items():
         rates = [row["rate"] for row in cells.values()]
@@ -174,7 +174,7 @@ def limits(record: Record) -> str:
 
 
 def cell_table(record: Record) -> Table:
-    """Return every cell, minus the paper's model at its best rate."""
+    """Return the table of every cell, minus the paper's model at its best rate."""
     reference = best_cell(cells_by_model(record)[PAPER])
     bleu_minus = minus_first(record, "bleu", reference)
     bits_minus = minus_first(record, "bits", reference)
@@ -192,7 +192,7 @@ def cell_table(record: Record) -> Table:
 
 
 def sources(record: Record) -> str:
-    """Return which cells are taken from which other record."""
+    """Say which cells come from which other record."""
     cells: dict[str, list[str]] = {}
     for name, row in record["rows"].items():
         for source in {run["record"] for run in row["runs"] if "record" in run}:
@@ -202,7 +202,7 @@ def sources(record: Record) -> str:
 
 
 def machines(row: dict[str, Any]) -> str:
-    """Return what a cell's runs were trained on."""
+    """Describe the machines that trained a cell's runs."""
     devices = {", ".join(run.get("gpus", [])) or run.get("cpu", "–") for run in row["runs"]}
     return "; ".join(sorted(devices))
 

@@ -100,9 +100,7 @@ def log_uniform(most: int, rng: torch.Generator) -> int:
 
 
 def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the names asked for [B, k], and what the model makes of the keys before them [B, k,
-    V].
-    """
+    """Return the names asked for [B, k], and the logits of the keys before them [B, k, V]."""
     source, target = batch
     return target[:, 1::2], model(source, target[:, :-1])[:, ::2]
 
@@ -111,7 +109,7 @@ def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def rate_at(update: int, peak: float) -> float:
-    """Return a linear warm-up, then the inverse square root (5.3)."""
+    """Return the learning rate: a linear warm-up, then the inverse square root (5.3)."""
     return peak * min(update / WARMUP, (WARMUP / update) ** 0.5)
 
 
@@ -135,7 +133,7 @@ def correct_names(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, i
 
 
 def share(counts: Iterable[tuple[int, int]]) -> float:
-    """Return the per cent that is right in all."""
+    """Return the per cent of right names over all k."""
     hits = 0
     names = 0
     for hits_of_k, names_of_k in counts:
@@ -145,7 +143,7 @@ def share(counts: Iterable[tuple[int, int]]) -> float:
 
 
 def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
-    """Train; yields what is right of the validation every ``VALIDATE`` updates."""
+    """Train, and yield the right names of the validation every ``VALIDATE`` updates."""
     valid = batches_of(ASKED, VALID)
     rng = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
@@ -184,12 +182,12 @@ def run_of(name: str, rate: float, seed: int) -> Path:
 
 
 def figures_of(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """Return the figures of a training that has ended; none if it has not."""
+    """Return the figures of a finished training; none if it has not finished."""
     return read_json(run_of(name, rate, seed) / "result.json")
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what every training of a system has in common, as its result keeps it."""
+    """Return the settings that all trainings of a system share, as results have them."""
     parameters = sum(p.numel() for p in SYSTEMS[name].build().parameters())
     return {"parameters": parameters, "most updates": UPDATES, "batch": TOKENS, "warmup": WARMUP}
 
@@ -206,7 +204,7 @@ def refuse_other_settings(figures: dict[str, Any], settings: dict[str, Any]) -> 
 
 
 def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """Return a training's figures; what was trained before is not trained again.
+    """Return a training's figures, and train only if there are none.
 
     Raises:
         UserError: it was trained with other settings.
@@ -250,16 +248,12 @@ def train_or_load(name: str, rate: float, seed: int) -> dict[str, Any]:
 
 
 def sort_key(run: dict[str, Any]) -> tuple[float, float]:
-    """Return what is smaller for the better training: by validation, then by when it was at
-    90 %.
-    """
+    """Return a key that sorts better trainings first: by validation, then by the update at 90 %."""
     return -round(run["validation"]), run["updates to 90 %"] or math.inf
 
 
 def best_rate(name: str) -> float | None:
-    """Return the learning rate of the best training with the first seed; None before all have
-    ended.
-    """
+    """Return the best training's learning rate, of the first seed; None until all have ended."""
     trainings = [figures_of(name, rate, 1) for rate in RATES[name]]
     if not all(trainings):
         return None
@@ -284,7 +278,7 @@ class RecallExperiment(Experiment):
         train_or_load(row.name, best, seed)
 
     def runs(self, row: Row) -> list[Path]:
-        """Return those at the best rate."""
+        """Return the runs at the best rate."""
         best = best_rate(row.name)
         if best is None:
             return []
@@ -292,11 +286,11 @@ class RecallExperiment(Experiment):
         return [run_of(row.name, best, seed) for seed in seeds]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Return what the training wrote when it ended."""
+        """Return the figures that a training wrote at its end."""
         return read_json(run / "result.json")
 
     def describe(self, row: Row) -> dict[str, Any]:
-        """Return the trainings at other rates."""
+        """Return the figures of trainings at other rates."""
         best = best_rate(row.name)
         if best is None:
             return {}
@@ -331,7 +325,7 @@ def accuracy_table(record: Record, sizes: Sequence[int]) -> Table:
 
 
 def rate_table(record: Record) -> Table:
-    """Return every training: its rate and seed, and how far it came."""
+    """Return the table of every training: its rate, its seed, and its accuracy."""
     lines = []
     for row in record["rows"].values():
         for run in [*row["runs"], *row["rates"]]:

@@ -33,7 +33,7 @@ class System(NamedTuple):
 
 
 def example(name: str) -> Any:
-    """Return a module of examples/, imported as fairseq imports a user-dir: once."""
+    """Import a module of examples/ once, as fairseq imports a user-dir."""
     load_user_dir(str(HERE.parent / "examples" / "user_dirs" / name))
     return importlib.import_module(name)
 
@@ -56,7 +56,7 @@ class Sequential(nn.Module):
 
 
 def transformer(relative: bool = False) -> nn.Module:
-    """Return the paper's model; ``relative``: with relative_positions' self-attention."""
+    """Build the paper's model; if ``relative``, with relative_positions' self-attention."""
     config = base(layers=2, d_model=WIDTH, d_ff=256, heads=4, dropout=0.0)
     model = Transformer(config, TYPES, TYPES)
     if relative:
@@ -68,8 +68,9 @@ def transformer(relative: bool = False) -> nn.Module:
 
 
 def lstm(hidden_size: int, score: str = "none") -> System:
-    """Return an LSTM; its state is h and c of two layers, and with attention what the encoder
-    made.
+    """Return an LSTM.
+
+    Its state is h and c of two layers and, with attention, the encoder's output.
     """
     state = 2 * 2 * hidden_size
     each = 0 if score == "none" else 2 * hidden_size

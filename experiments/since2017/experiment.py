@@ -28,16 +28,16 @@ class LaterChanges(SystemsExperiment):
     """The paper's model with one later change each."""
 
     def tables(self, record: Record) -> list[Table]:
-        """Return the verdicts first."""
+        """Return the table of verdicts, then the others."""
         return [verdict_table(record, list(record["rows"])), *super().tables(record)]
 
     def page_table(self, record: Record) -> Table:
-        """Return the verdicts of ``page_rows`` of ``rows.yaml``."""
+        """Return the table of verdicts for ``page_rows`` of ``rows.yaml``."""
         return verdict_table(record, self.table["page_rows"])
 
 
 def verdict(difference: Difference, better: int) -> str:
-    """Return what a difference from ours says of a change.
+    """Return the verdict on a change, by its difference from ours.
 
     Args:
         difference: of the change from ours
@@ -56,9 +56,7 @@ def cell(difference: Difference | None, better: int, form: str = "+.2f") -> str:
 
 
 def verdict_table(record: Record, names: Sequence[str]) -> Table:
-    """Return some rows, and minus the first with their verdicts; all rows of the record are
-    compared.
-    """
+    """Return some rows with their verdicts against the first; the rule compares all rows."""
     bleu_minus = minus_first(record, "bleu")
     bits_minus = minus_first(record, "bits")
     first = next(iter(record["rows"]))

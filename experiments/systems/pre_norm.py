@@ -21,9 +21,9 @@ class PreNormTransformer(Transformer):
     """Norms come before the sub-layers, and one ends each stack, which would end with a sum."""
 
     def build_add_and_norm(self) -> AddAndNorm:
-        """Return the norm, the sub-layer, then the sum."""
+        """Build the norm, the sub-layer, then the sum."""
         return PreNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
 
     def build_final_norm(self) -> nn.Module:
-        """Return the norm at the end of a stack."""
+        """Build the norm at the end of a stack."""
         return nn.LayerNorm(self.d_model, self.config.layer_norm_eps)

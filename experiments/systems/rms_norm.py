@@ -32,7 +32,7 @@ class RmsNormTransformer(Transformer):
     """The norm after each sum is RMSNorm."""
 
     def build_add_and_norm(self) -> AddAndNorm:
-        """Return the paper's, with the other norm."""
+        """Build the paper's residual connection with RMSNorm."""
         part = super().build_add_and_norm()
         part.norm = RmsNorm(self.d_model, self.config.layer_norm_eps)  # type: ignore[assignment]
         return part

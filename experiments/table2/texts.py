@@ -12,7 +12,7 @@ WIDE = "fconv, wide"
 
 
 def texts_table(captions: Record, phrases: Record, everyday: Record) -> Table:
-    """Return each system's BLEU on each text; a text is a table of its own to the rule."""
+    """Return the table of each system's BLEU on each text, which is compared by itself."""
     rows = dict(captions["rows"])
     rows["fconv"] = rows.pop("fairseq's fconv")
     texts = [{**captions, "rows": rows}, phrases, everyday]
@@ -35,7 +35,7 @@ def texts_table(captions: Record, phrases: Record, everyday: Record) -> Table:
 
 
 def system_cell(text: Record, name: str) -> str:
-    """Return a system's mean BLEU, its rate, and its difference from ours."""
+    """Format a system's mean BLEU, its rate, and its difference from ours."""
     if name not in text["rows"]:
         return "–"
     row = text["rows"][name]

@@ -30,9 +30,7 @@ class VariationsExperiment(SystemsExperiment):
 
 
 def contrast_table(record: Record) -> Table | None:
-    """Return each row minus the base, in the paper and here; None as long as the base has one
-    seed.
-    """
+    """Return each row minus the base, in the paper and here; None until the base has two seeds."""
     rows = record["rows"]
     if len(rows.get(BASE, {"runs": []})["runs"]) < 2:
         return None
@@ -57,12 +55,12 @@ def contrast_table(record: Record) -> Table | None:
 
 
 def log2_ratio(perplexity: float, base: float) -> float:
-    """Return the difference in bits per token."""
+    """Return the difference of two perplexities in bits per token."""
     return math.log2(perplexity / base)
 
 
 def verdict(paper: float, ours: Difference) -> str:
-    """Return what our difference says of the paper's."""
+    """Return whether our difference agrees with the paper's, in words."""
     if ours.seeds < SEEDS_OF_AN_INTERVAL:
         return "too few seeds"
     if not ours.shown:

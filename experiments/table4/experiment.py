@@ -20,7 +20,7 @@ class ParserExperiment(FairseqExperiment):
         return {name: scores[name] for name in FIGURES}
 
     def tables(self, record: Record) -> list[Table]:
-        """Return a line for each seed."""
+        """Return the table with a line for each seed."""
         lines = [
             [Path(run["run"]).name, *(f"{run[name]:.2f}" for name in FIGURES)]
             for run in record["rows"]["ours"]["runs"]
