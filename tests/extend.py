@@ -1,4 +1,4 @@
-"""The files that docs/extend.md has its reader write."""
+"""The files that docs/extend.md has its reader write, and rotary positions, to which it points."""
 
 import re
 import sys
@@ -6,13 +6,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "extend.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "extend.md"
 FILES: dict[str, str] = dict(
     re.findall(
         r"^`([\w/]+\.py)`:\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.M | re.S
     )
 )
 """Each file's text, by its name."""
+FILES["rotary.py"] = (ROOT / "experiments" / "systems" / "rotary.py").read_text(encoding="utf-8")
 VARIANTS = {
     "gelu": "GeluTransformer",
     "rotary": "RotaryTransformer",
