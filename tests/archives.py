@@ -44,7 +44,7 @@ FOLDER = {
 
 
 def sentences(lang: str, count: int, seed: int) -> list[str]:
-    """``count`` sentences; the same seed gives translations of each other."""
+    """Return ``count`` sentences; the same seed gives translations of each other."""
     dice = random.Random(seed)
     words = WORDS[lang].split()
     rows = [dice.choices(range(len(words)), k=3) for _ in range(count)]
@@ -54,13 +54,13 @@ def sentences(lang: str, count: int, seed: int) -> list[str]:
 
 
 def sgml(lines: list[str]) -> bytes:
-    """A test set as WMT publishes it."""
+    """Return a test set as WMT publishes it."""
     segments = "".join(f'<seg id="{n}">{line}</seg>\n' for n, line in enumerate(lines, 1))
     return f'<srcset setid="t"><doc docid="a">\n<p>\n{segments}</p></doc></srcset>\n'.encode()
 
 
 def content(part: str, name: str, lang: str, count: int) -> bytes:
-    """One file inside an archive."""
+    """Return the content of one file inside an archive."""
     seed = sum(map(ord, part))
     if name.endswith(".sgm"):
         return sgml(sentences(lang, 20, seed))
@@ -96,7 +96,10 @@ def offer(www: Path, count: int = 120) -> None:
 
 
 def manifest(www: Path, base: str, target: Path) -> Path:
-    """The project's manifest with the server's addresses, and its sizes and sums if it has any."""
+    """Write the project's manifest with the server's addresses, and return its path.
+
+    A source that has a size or a hash gets those of the server's file.
+    """
     table = yaml.safe_load(find_config("wmt14", "data/archives").read_text(encoding="utf-8"))
     for entry in table["parts"].values():
         for source in entry["sources"]:
@@ -122,7 +125,7 @@ class Server(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __exit__(self, *problem: Any) -> None:
-        """Also stop serving."""
+        """Stop serving, and close the server."""
         self.shutdown()
         super().__exit__(*problem)
 
@@ -165,4 +168,4 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        """Suppress the log of requests."""

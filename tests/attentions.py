@@ -14,7 +14,7 @@ ODD = ["<script>hacked=1</script>", "</title>", "&amp;", '"', "'", "a@@", "b", "
 
 
 def weights(layers: int, heads: int, rows: int, columns: int, seed: int) -> Any:
-    """Random weights [layers, heads, rows, columns], each row a distribution."""
+    """Return random weights [layers, heads, rows, columns], each row a distribution."""
     scores = numpy.random.RandomState(seed).randn(layers, heads, rows, columns) * 3
     powers = numpy.exp(scores).astype(numpy.float32)
     return powers / powers.sum(-1, keepdims=True)
@@ -28,7 +28,7 @@ def made(
     langs: Sequence[str] = ("en", "de"),
     unknown: Sequence[str] = (),
 ) -> Attention:
-    """Attention over these subwords."""
+    """Return an attention with random weights over these subwords."""
     known = Dictionary()
     for subword in {*source, *target} - set(unknown):
         known.add_symbol(subword)
@@ -45,5 +45,5 @@ def made(
 
 
 def text(subwords: Sequence[str]) -> str:
-    """The sentence that the subwords form."""
+    """Join subwords to a sentence."""
     return (" ".join(subwords) + " ").replace("@@ ", "").strip()

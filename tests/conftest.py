@@ -35,7 +35,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_curves(monkeypatch) -> None:
-    """A curve takes as long to draw as the tests' models to train.
+    """Replace the drawing of curves, which takes as long as training the tests' models.
 
     The module needs fairseq. Without it nothing is trained: tests/plain runs with PyTorch alone.
     """
@@ -46,7 +46,7 @@ def _no_curves(monkeypatch) -> None:
 
 @pytest.fixture(scope="session")
 def plugin_dir() -> Path:
-    """The folder for ``--user-dir``."""
+    """Return the folder for ``--user-dir``."""
     import transformer_plugin  # not above: the tests of the commands need no torch
 
     return Path(transformer_plugin.__file__).parent
@@ -54,7 +54,7 @@ def plugin_dir() -> Path:
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> Iterator[None]:
-    """Every test starts from the same random state, in whatever order they run."""
+    """Start every test from the same random state, in whatever order they run."""
     random.seed(1)
     if "torch" in sys.modules:  # importing it takes seconds that quick tests should not spend
         import numpy
@@ -67,7 +67,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_number_of_threads() -> Iterator[None]:
-    """A test may change it only for itself: other thread counts give sums other last digits."""
+    """Restore the number of threads after a test: other counts change the last digits of sums."""
     yield
     if "torch" in sys.modules:
         import torch
@@ -86,7 +86,7 @@ def write_digit_pairs(folder: Path, name: str, count: int, seed: int) -> None:
 
 
 def preprocess(text: Path, destination: Path, *extra: str) -> Path:
-    """Binarise train, valid and test of ``text`` with fairseq-preprocess, in this process."""
+    """Binarise the three sets of ``text`` with fairseq-preprocess, in this process."""
     from fairseq import options
     from fairseq_cli import preprocess as command
 
@@ -99,7 +99,7 @@ def preprocess(text: Path, destination: Path, *extra: str) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_text(tmp_path_factory) -> Path:
-    """Digits and the same digits reversed: 200 pairs to train, 20 to validate, 20 to test."""
+    """Write digits and the same digits reversed: 200 pairs to train, 20 to validate, 20 to test."""
 
     def make(folder: Path) -> None:
         for seed, (name, count) in enumerate([("train", 200), ("valid", 20), ("test", 20)]):
@@ -110,7 +110,7 @@ def tiny_text(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_data_bin(tiny_text, tmp_path_factory) -> Path:
-    """``tiny_text`` binarised, English to German, with one dictionary for both languages."""
+    """Binarise ``tiny_text``, English to German, with one dictionary for both languages."""
 
     def make(folder: Path) -> None:
         preprocess(tiny_text, folder, "--joined-dictionary")
@@ -131,7 +131,7 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def cli(capsys) -> Callable[..., Ended]:
-    """``cli("train", "small")``: a command line of ``vaswani``, in this process."""
+    """Return a function that runs a command line in this process: ``cli("train", "small")``."""
     from tests import stock
 
     def run(*argv: object) -> Ended:
@@ -147,7 +147,7 @@ def cli(capsys) -> Callable[..., Ended]:
 
 @pytest.fixture(scope="session")
 def trained_workplace(tiny_text, tiny_data_bin, tmp_path_factory) -> Path:
-    """``workplace`` with the run ``small``, trained and packed. Not to be changed."""
+    """Return a ``workplace`` with the run ``small``, trained and packed. Not to be changed."""
     from tests import stock
 
     def make(folder: Path) -> None:
@@ -162,7 +162,7 @@ def trained_workplace(tiny_text, tiny_data_bin, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(trained_workplace) -> Path:
-    """A run with checkpoints after 2, 4 and 6 updates. Not to be changed; see ``own_run``.
+    """Return a run with checkpoints after 2, 4 and 6 updates. Not to be changed; see ``own_run``.
 
     Its data are found from the folder ``trained_workplace``.
     """
@@ -171,13 +171,13 @@ def run(trained_workplace) -> Path:
 
 @pytest.fixture(scope="session")
 def model(trained_workplace) -> Path:
-    """The model of ``run``, packed. Not to be changed."""
+    """Return the packed model of ``run``. Not to be changed."""
     return trained_workplace / "model"
 
 
 @pytest.fixture
 def workplace(tiny_text, tiny_data_bin, tmp_path, monkeypatch) -> Path:
-    """The current folder of a test: ``configs/small.yaml`` and its data, and no run yet."""
+    """Enter a folder with ``configs/small.yaml`` and its data, and no run yet."""
     shared.write_workplace(tmp_path, tiny_text, tiny_data_bin)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -185,7 +185,7 @@ def workplace(tiny_text, tiny_data_bin, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def own_run(trained_workplace, tmp_path, monkeypatch) -> Path:
-    """A copy of ``run`` with its experiment and data in the current folder, to be changed."""
+    """Copy ``run`` with its experiment and data into the current folder, to be changed."""
     for name in ("configs", "data", "runs"):
         shutil.copytree(trained_workplace / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)

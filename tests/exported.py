@@ -29,7 +29,7 @@ def train(
     updates: int,
     copied: Sequence[str] | None = None,
 ) -> None:
-    """Teach a model to copy sentences, by default :func:`sentences` and ``MORE``.
+    """Train a model to copy sentences, by default :func:`sentences` and ``MORE``.
 
     After 250 updates every token has a probability above 0.99: no two hypotheses are nearly equal,
     and every processor finds the same. With three seeds the least was 0.991 to 0.995, on each of
@@ -57,7 +57,7 @@ def train(
 
 @functools.lru_cache(maxsize=None)
 def trained(updates: int, **options: Any) -> VaswaniTransformerModel:
-    """A model that copies its sentences, trained once in a process."""
+    """Return a model that copies its sentences, trained once in a process."""
     known = packed.dictionary()
     sizes = {"encoder_embed_dim": 32, "decoder_embed_dim": 32}
     sizes.update(encoder_layers=1, decoder_layers=1)
@@ -67,7 +67,7 @@ def trained(updates: int, **options: Any) -> VaswaniTransformerModel:
 
 
 def pack(folder: Path, search: Any = None, updates: int = 250, **options: Any) -> Path:
-    """Pack a small model that knows its sentences; returns the folder.
+    """Pack a small model that knows its sentences, and return the folder.
 
     Args:
         folder: the folder to make
@@ -98,14 +98,14 @@ def renew(folder: Path, name: str) -> None:
 
 
 def sentences(count: int = 24) -> list[str]:
-    """Sentences of the models' words; the last one has an unknown word."""
+    """Return sentences of the models' words; the last one has an unknown word."""
     rng = random.Random(1)
     made = [" ".join(rng.choices(packed.WORDS, k=rng.randint(2, 8))) for _ in range(count - 1)]
     return [*made, "the elephant sees 2 ."]
 
 
 def packed_like(model: Path, folder: Path, **search: Any) -> Path:
-    """A copy of a packed model with other search options; returns the folder."""
+    """Copy a packed model, change its search options, and return the folder."""
     shutil.copytree(model, folder)
     change(folder, "generation", **search)
     return folder

@@ -25,12 +25,12 @@ VARIANTS = {
 
 
 def module(name: str) -> ModuleType:
-    """One of the files as a module."""
+    """Execute one of the files as a module."""
     found = ModuleType(name)
     exec(compile(FILES[f"{name}.py"], f"{PAGE}: {name}.py", "exec"), vars(found))
     return found
 
 
 def variant(name: str) -> Any:
-    """The variant that a file defines, a subclass of ``Transformer``."""
+    """Return the variant that a file defines, a subclass of ``Transformer``."""
     return getattr(sys.modules.get(name) or module(name), VARIANTS[name])

@@ -41,7 +41,7 @@ class Marian:
         return layer_norm(x, weight.shape, weight, bias, EPSILON)
 
     def embed(self, side: str, tokens: Tensor) -> Tensor:
-        """[B, L] to [B, L, d]: rows times √d, plus all sines, then all cosines."""
+        """Embed [B, L] to [B, L, d]: rows times √d, plus all sines, then all cosines."""
         shared = self.config["share_encoder_decoder_embeddings"]
         name = "model.shared.weight" if shared else f"model.{side}.embed_tokens.weight"
         width = self.config["d_model"]
@@ -52,7 +52,7 @@ class Marian:
         return self.parameter(name)[tokens] * math.sqrt(width) + table
 
     def attention(self, name: str, heads: int, x: Tensor, memory: Tensor, seen: Tensor) -> Tensor:
-        """Multi-head attention of x [B, L, d] to memory [B, M, d] where seen [B, L or 1, M]."""
+        """Attend from x [B, L, d] to memory [B, M, d] where seen [B, L or 1, M]."""
         batch, length, width = x.shape
 
         def split(part: str, of: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Marian:
         return self.norm(f"{name}.final_layer_norm", x)
 
     def logits(self, source: Tensor, previous: Tensor) -> Tensor:
-        """[B, S] and [B, T], both padded on the right, to [B, T, types]."""
+        """Compute logits [B, T, types] from [B, S] and [B, T], both padded on the right."""
         config, seen = self.config, source.ne(self.config["pad_token_id"])[:, None]
         memory = self.embed("encoder", source)
         for number in range(config["encoder_layers"]):

@@ -13,7 +13,7 @@ from transformer_plugin.model import VaswaniTransformerModel
 
 
 def dictionary(size: int = 24) -> Dictionary:
-    """A dictionary of ``size`` types, fairseq's four special ones included."""
+    """Return a dictionary of ``size`` types, fairseq's four special ones included."""
     words = Dictionary()
     for number in range(size - len(words)):
         words.add_symbol(f"w{number}")
@@ -21,7 +21,7 @@ def dictionary(size: int = 24) -> Dictionary:
 
 
 def dictionary_from_padding(size: int = 24) -> Dictionary:
-    """As :func:`dictionary`, with padding as type 0, the end of a sentence 1 and unknown words 2.
+    """Return a dictionary with padding as type 0, the end of a sentence as 1, unknown words as 2.
 
     The first symbol, which nothing uses, is the padding.
     """
@@ -32,7 +32,7 @@ def dictionary_from_padding(size: int = 24) -> Dictionary:
 
 
 def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
-    """What a model needs from a fairseq task: two dictionaries and a configuration."""
+    """Return the parts of a fairseq task that a model needs: dictionaries and a configuration."""
     source = source or dictionary()
     return SimpleNamespace(
         source_dictionary=source,
@@ -44,7 +44,7 @@ def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
 def config(
     cls: type[VaswaniTransformerConfig] = VaswaniTransformerConfig, **options: Any
 ) -> VaswaniTransformerConfig:
-    """A configuration with the small sizes and some options changed."""
+    """Return a configuration with the small sizes and some options changed."""
     cfg = cls()
     for name, value in {**SMALL, **options}.items():
         assert hasattr(cfg, name), name
@@ -53,13 +53,13 @@ def config(
 
 
 def small_model(seed: int = 0, for_task: Any = None, **options: Any) -> VaswaniTransformerModel:
-    """A small model with reproducible weights."""
+    """Build a small model with reproducible weights."""
     torch.manual_seed(seed)
     return VaswaniTransformerModel.build_model(config(**options), for_task or task())
 
 
 def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:
-    """A model with random weights whose sentences end at different steps."""
+    """Build a model with random weights whose sentences end at different steps."""
     for_task = task(dictionary(vocabulary))
     model = small_model(seed, for_task, untie_embeddings=True, **options).eval()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTran
 
 
 def sample(rows: Any = slice(None), device: Any = "cpu") -> dict[str, Any]:
-    """The batch above as fairseq's translation task makes it.
+    """Return the batch above as fairseq's translation task makes it.
 
     Args:
         rows: which of its three sentences, and in which order

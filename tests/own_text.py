@@ -13,12 +13,12 @@ STAGES = ["text", "tok", "codes", "bpe", "data-bin"]
 
 
 def here(*more: str) -> list[str]:
-    """``HERE`` with further options, which replace those that it has."""
+    """Return ``HERE`` with further options, which replace those of the same name."""
     return ["prepare", *changed(HERE[1:], more)]
 
 
 def changed(options: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Options, each with a value, and further ones, which replace those of the same name."""
+    """Return options, each with a value, and further ones, which replace those of the same name."""
     replaced = {word.partition("=")[0] for word in more}
     words = []
     for flag, value in zip(options[::2], options[1::2], strict=True):
@@ -28,13 +28,13 @@ def changed(options: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its bytes, but for locks."""
+    """Return every file below a folder with its bytes, except locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def sentence_of(capsys) -> str:
-    """What a command said on stderr, which has to be one sentence."""
+    """Return a command's output on stderr, which has to be one sentence."""
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "Traceback" not in message, message
     return message
@@ -42,7 +42,7 @@ def sentence_of(capsys) -> str:
 
 @contextlib.contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """No file grows beyond ``size`` bytes: the error is like that of a full disk."""
+    """Limit files in the block to ``size`` bytes: the error is like that of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -20,7 +20,7 @@ WORDS = ["the", "house", "is", "big", "small", "dog", "cat", "sees", "a", ".", "
 
 
 def dictionary(words: Sequence[str] = WORDS) -> Dictionary:
-    """A dictionary of these words."""
+    """Return a dictionary of these words."""
     found = Dictionary()
     for word in words:
         found.add_symbol(word)
@@ -34,7 +34,7 @@ def pack(
     seed: int = 0,
     **options: Any,
 ) -> VaswaniTransformerModel:
-    """Pack a small model with random weights; returns it."""
+    """Pack a small model with random weights, and return it."""
     known = dictionary(words)
     model = small_model(seed, task(known, known), **options)
     write(folder, model, recipe, known)

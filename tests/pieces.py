@@ -12,7 +12,7 @@ LETTERS = "零一二三四五六七八九"
 
 
 def pairs(count: int, seed: int) -> list[tuple[str, str]]:
-    """Sentences of 2 to 6 numbers."""
+    """Return pairs of sentences of 2 to 6 numbers."""
     numbers = random.Random(seed)
     rows = [numbers.choices(range(10), k=numbers.randint(2, 6)) for _ in range(count)]
     return [
@@ -22,7 +22,7 @@ def pairs(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def write_text(folder: Path, name: str, count: int, seed: int) -> Path:
-    """Write NAME.en and NAME.zh; returns their prefix."""
+    """Write NAME.en and NAME.zh, and return their prefix."""
     for lang, lines in zip(("en", "zh"), zip(*pairs(count, seed), strict=True), strict=True):
         write_lines(folder / f"{name}.{lang}", lines)
     return folder / name

@@ -21,7 +21,7 @@ VASWANI = ["-m", "vaswani", "train", "small"]
 
 
 def begin(command: list[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":
-    """Start a command."""
+    """Start a command in ``folder``."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(
         command,
@@ -39,7 +39,7 @@ def begin(command: list[str], folder: Path, **environ: str) -> "subprocess.Popen
 
 
 def children(pid: int) -> list[int]:
-    """Descendants of a process; torchrun's are not in its process group."""
+    """Return the descendants of a process; torchrun's are not in its process group."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
@@ -56,7 +56,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 
 def finish(*processes: "subprocess.Popen[str]") -> list[str]:
-    """The output of commands running side by side; one that hangs is killed, and the test fails."""
+    """Return the output of commands running side by side; kill one that hangs, and fail."""
     message = []
     try:
         for process in processes:
@@ -69,7 +69,7 @@ def finish(*processes: "subprocess.Popen[str]") -> list[str]:
 
 
 def to_the_end(command: list[str], folder: Path) -> str:
-    """Run a command that must succeed; returns its output."""
+    """Run a command that must succeed, and return its output."""
     process = begin(command, folder)
     message = finish(process)[0]
     assert process.returncode == 0, message
@@ -85,7 +85,7 @@ def until_saved(process: "subprocess.Popen[str]", checkpoints: Path, pattern: st
 
 
 def killed_in_epoch_two(command: list[str], folder: Path, checkpoints: Path) -> int:
-    """Run until a checkpoint of epoch 2, then SIGKILL; returns the number of updates saved."""
+    """Run until a checkpoint of epoch 2, then SIGKILL; return the number of saved updates."""
     process = begin(command, folder)
     try:
         until_saved(process, checkpoints, "checkpoint_2_*.pt")
@@ -97,7 +97,7 @@ def killed_in_epoch_two(command: list[str], folder: Path, checkpoints: Path) -> 
 
 
 def losses(checkpoints: Path) -> dict[int, float]:
-    """Update → its unrounded loss, from the meters that fairseq saves."""
+    """Return update → its unrounded loss, from the meters that fairseq saves."""
     found = {}
     for path in checkpoints.glob("checkpoint*_*.pt"):
         if path.stem.split("_")[-1].isdecimal():

@@ -6,7 +6,7 @@ from experiments import harness
 
 
 def records_of_experiments() -> list[Path]:
-    """The folders of all records that ``python -m experiments`` makes."""
+    """Return the folders of all records that ``python -m experiments`` makes."""
     folders: list[Path] = []
     for name in harness.names():
         paths = (harness.HERE / name / "records").glob("*/record.json")
@@ -15,10 +15,10 @@ def records_of_experiments() -> list[Path]:
 
 
 def experiment_of(folder: Path) -> harness.Experiment:
-    """The experiment that a record is of."""
+    """Return the experiment that a record is of."""
     return harness.find(folder.parents[1].relative_to(harness.HERE).as_posix())
 
 
 def id_of(folder: Path) -> str:
-    """A record's name in the names of cases."""
+    """Return a record's name in the names of cases."""
     return str(folder.relative_to(harness.HERE))

@@ -4,7 +4,7 @@ import torch
 
 
 def rounding(dtype: torch.dtype, operations: float, size: float = 1.0) -> float:
-    """10 · √n · u · size: what n roundings, of up to u each, may do to a result.
+    """Return 10 · √n · u · size: what n roundings, of up to u each, may do to a result.
 
     Rounding errors have either sign: that n of them reach λ · √n · u is about as improbable as
     2 · exp(-λ² / 2), in whatever order a processor adds (Higham and Mary, 2019, "A new approach to
@@ -19,7 +19,7 @@ def rounding(dtype: torch.dtype, operations: float, size: float = 1.0) -> float:
 
 
 def rounding_of_small_model(dtype: torch.dtype) -> float:
-    """What it may do to the logits of ``tests.models.small_model``, its loss and gradients.
+    """Return what rounding may do to the logits, loss and gradients of the tests' small model.
 
     Ten sub-layers of two to four sums of up to 32 terms each, and as many sums backward; the
     logits, and what the norms put out, are below 5.

@@ -16,7 +16,7 @@ SIZES = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in SIZES_P
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder of this name, which ``make`` fills; other workers wait for it."""
+    """Return the folder of this name, which ``make`` fills; other workers wait for it."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
@@ -34,7 +34,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 
 def experiment() -> dict[str, Any]:
-    """The demo's experiment with a model so small that its 6 updates take less than a second.
+    """Return the demo's experiment with a model so small that 6 updates take less than a second.
 
     With these first weights it says words, and not only the end of the sentence.
     """
@@ -50,7 +50,7 @@ def experiment() -> dict[str, Any]:
 
 
 def write_workplace(folder: Path, text: Path, data_bin: Path) -> None:
-    """``configs/small.yaml``, and its data as ``vaswani prepare`` leaves them."""
+    """Write ``configs/small.yaml``, and its data as ``vaswani prepare`` leaves them."""
     import yaml
 
     data = folder / "data" / "digits"

@@ -71,7 +71,7 @@ def fresh_process() -> Iterator[None]:
 
 
 def vaswani(*arguments: object) -> int:
-    """The exit code of ``vaswani ARGUMENTS``, as if in a new process."""
+    """Run ``vaswani ARGUMENTS`` as if in a new process, and return the exit code."""
     from vaswani import cli
 
     with fresh_process():
@@ -85,7 +85,7 @@ def train(
     model: Sequence[str] = SMALL,
     recipe: Sequence[str] = (*OURS, "--warmup-updates", "50"),
 ) -> list[str]:
-    """fairseq-train with our loss and schedule; returns what it logged, line by line.
+    """Run fairseq-train with our loss and schedule, and return what it logged, line by line.
 
     Flags in ``extra`` override those given here.
     """
@@ -102,7 +102,7 @@ def train(
 
 
 def generate(data: Path, path: str, *extra: str) -> list[str]:
-    """fairseq-generate; returns the lines of its standard output."""
+    """Run fairseq-generate, and return the lines of its standard output."""
     from fairseq import options
     from fairseq_cli import generate as command
 
@@ -112,7 +112,7 @@ def generate(data: Path, path: str, *extra: str) -> list[str]:
 
 
 def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
-    """fairseq-interactive with ``text`` as its standard input; returns its output's lines."""
+    """Run fairseq-interactive with ``text`` as its input, and return the lines of its output."""
     from fairseq import options
     from fairseq_cli import interactive as command
 
@@ -127,11 +127,11 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
 
 
 def configuration(args: argparse.Namespace) -> DictConfig:
-    """``convert_namespace_to_omegaconf``, without spending its time in hydra again and again.
+    """Convert arguments as ``convert_namespace_to_omegaconf``, but use hydra only once.
 
-    It makes the first one for each choice from fairseq's registries; the others are copies of that
-    with the values of ``args``. A model's options that were not given are missing in ``args``, and
-    the same are in both. A model without a dataclass has no section for its values.
+    hydra makes the first configuration for each choice from fairseq's registries; the others are
+    copies of that with the values of ``args``. A model's options that were not given are missing in
+    ``args``, and the same are in both. A model without a dataclass has no section for its values.
     """
     choices = [str(getattr(args, name, None)) for name in CHOICES]
     kind = " ".join([*choices, *sorted(vars(args))])
@@ -150,7 +150,7 @@ def configuration(args: argparse.Namespace) -> DictConfig:
 
 
 def printed_by(command: Any, *args: Any) -> list[str]:
-    """The lines that a command prints to its standard output."""
+    """Return the lines that a command prints to its standard output."""
     output = io.StringIO()
     with fresh_process(), contextlib.redirect_stdout(output):
         command(*args)
@@ -159,7 +159,7 @@ def printed_by(command: Any, *args: Any) -> list[str]:
 
 @contextlib.contextmanager
 def logged() -> Iterator[list[str]]:
-    """The messages of fairseq's loggers, in a list that grows as they arrive."""
+    """Collect the messages of fairseq's loggers, in a list that grows as they arrive."""
     lines: list[str] = []
 
     class Listener(logging.Handler):
@@ -184,7 +184,7 @@ def logged() -> Iterator[list[str]]:
 
 
 def results(lines: Sequence[str], letter: str) -> dict[int, list[str]]:
-    """Result lines such as ``H-7 <tab> score <tab> text``: sentence number → its other columns.
+    """Return result lines such as ``H-7 <tab> score <tab> text``: sentence → its other columns.
 
     With several hypotheses (``--nbest``), the columns of all follow one another.
     """
@@ -197,14 +197,14 @@ def results(lines: Sequence[str], letter: str) -> dict[int, list[str]]:
 
 
 def parameters(checkpoint: Path) -> dict[str, torch.Tensor]:
-    """The parameters in a checkpoint."""
+    """Return the parameters in a checkpoint."""
     from transformer_plugin.checkpoints import load_checkpoint
 
     return load_checkpoint(checkpoint)["model"]
 
 
 def largest_difference(one: Path, other: Path) -> tuple[float, str]:
-    """The largest absolute difference between two checkpoints' parameters, and where it is."""
+    """Return the largest absolute difference between two checkpoints' parameters, and its name."""
     first, second = parameters(one), parameters(other)
     assert first.keys() == second.keys()
     return max(((first[n] - second[n]).abs().max().item(), n) for n in first)

@@ -11,7 +11,7 @@ ADDRESS = "https://www.statmt.org/"
 
 
 def write_command(folder: Path, name: str, text: str) -> None:
-    """A command of this name, which a shell finds in the folder."""
+    """Write a command of this name, which a shell finds in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"#!/usr/bin/env bash\n{text}\n", encoding="utf-8")
@@ -19,7 +19,7 @@ def write_command(folder: Path, name: str, text: str) -> None:
 
 
 def serve_with_curl(folder: Path, www: Path) -> None:
-    """A ``curl`` that reads what WMT's server would send from a folder."""
+    """Write a ``curl`` that reads from a folder what WMT's server would send."""
     write_command(folder, "curl", f'url=${{*: -1}}\nexec cat "{www}/${{url#{ADDRESS}}}"')
 
 

@@ -9,7 +9,7 @@ from tests import archives, shared, stock
 
 @pytest.fixture(scope="session")
 def trained(tiny_data_bin, tmp_path_factory) -> Path:
-    """The last checkpoint of a small model after 60 updates on ``tiny_data_bin``."""
+    """Train a small model for 60 updates on ``tiny_data_bin``; return its last checkpoint."""
 
     def make(folder: Path) -> None:
         stock.train(tiny_data_bin, folder, "--max-update", "60", "--no-epoch-checkpoints")
@@ -19,7 +19,7 @@ def trained(tiny_data_bin, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def another(tiny_data_bin, tmp_path_factory) -> Path:
-    """As ``trained``, from another seed and for fewer updates."""
+    """Train as ``trained``, from another seed and for fewer updates."""
     folder = tmp_path_factory.mktemp("another")
     stock.train(tiny_data_bin, folder, "--max-update", "20", "--no-epoch-checkpoints", "--seed=2")
     return folder / "checkpoint_last.pt"
@@ -27,7 +27,7 @@ def another(tiny_data_bin, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def light(monkeypatch):
-    """``vaswani prepare`` without fairseq's part, the last stage, which takes seconds."""
+    """Replace the last stage of ``vaswani prepare``, which is fairseq's and takes seconds."""
     from vaswani.data import pipeline
 
     def folder(job, out):
@@ -40,7 +40,7 @@ def light(monkeypatch):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch) -> Path:
-    """A folder with 40 training and 10 validation pairs."""
+    """Enter a folder with 40 training and 10 validation pairs."""
     monkeypatch.chdir(tmp_path)
     for name, count in (("train", 40), ("valid", 10)):
         for lang in ("en", "de"):

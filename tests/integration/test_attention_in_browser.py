@@ -32,7 +32,7 @@ document.getElementById("said").textContent = `${root.scrollWidth} ${root.client
 
 
 def elements(folder, text: str, hash: str = "", *flags: str) -> str:
-    """The page once its script has run, which may write nothing to the console."""
+    """Return the page's elements after its script has run without a message to the console."""
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")
     command = [

@@ -31,7 +31,7 @@ from transformer_plugin.task import VaswaniTranslationTask
 
 @pytest.fixture(scope="module", params=["vaswani_transformer_tiny", "transformer"])
 def run(request, tiny_data_bin, tmp_path_factory) -> Path:
-    """checkpoint_last.pt after 3 updates with --eval-bleu, of our model and of fairseq's."""
+    """Train our model and fairseq's for 3 updates with --eval-bleu; return checkpoint_last.pt."""
     folder = tmp_path_factory.mktemp(request.param)
     sizes = [f"--{name.replace('_', '-')}={size}" for name, size in SIZES.items()]
     bleu = ["--eval-bleu", "--eval-bleu-args", '{"max_len_b": 4}']
@@ -43,7 +43,7 @@ def run(request, tiny_data_bin, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Path:
-    """A small file with the parts that fairseq looks for."""
+    """Save a small file with the parts that fairseq looks for."""
     path = tmp_path_factory.mktemp("good") / "checkpoint.pt"
     state = {
         "model": {"encoder.weight": torch.arange(4000.0)},
@@ -159,7 +159,7 @@ def test_a_class_that_was_allowed_is_read(run, tmp_path):
 
 
 def flipped(content: bytes, marker: bytes, offset: int) -> bytes:
-    """One bit changed, ``offset`` bytes after the first ``marker``."""
+    """Change one bit, ``offset`` bytes after the first ``marker``."""
     place = content.index(marker) + offset
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
@@ -177,7 +177,7 @@ def without_history(content: bytes) -> bytes:
 
 
 def with_history(history: object) -> Callable[[bytes], bytes]:
-    """A change of what the checkpoint says of its training."""
+    """Return a function that changes a checkpoint's record of its training."""
 
     def change(content: bytes) -> bytes:
         return saved({**torch.load(io.BytesIO(content)), "optimizer_history": history})
@@ -229,11 +229,11 @@ class Payload:
         return self.reduced
 
     def __call__(self) -> None:
-        """So that pickle takes what this becomes for a function."""
+        """Make pickle take the object for a function."""
 
 
 def payloads(mark: Path) -> dict:
-    """Ways to run code, by name; each leaves the file ``mark``."""
+    """Return ways to run code, by name; each writes the file ``mark``."""
     run = Payload(exec, (f"open({str(mark)!r}, 'w').close()",))
     inner = io.BytesIO()  # a checkpoint in the checkpoint, for torch's own unrestricted loader
     torch.save(run, inner, _use_new_zipfile_serialization=False)
@@ -272,7 +272,7 @@ def test_the_payloads_above_do_run_where_nothing_restricts_them(way, tmp_path):
 
 
 def altered(run: Path, path: Path, change) -> Path:
-    """A copy of a run's checkpoint with something changed in it."""
+    """Copy a run's checkpoint, and change the copy."""
     state = load_checkpoint(run)
     change(state)
     torch.save(state, path)

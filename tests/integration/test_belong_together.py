@@ -23,7 +23,7 @@ LANGS = ("en", "de")
 
 @pytest.fixture
 def data(own: Path, monkeypatch: Any) -> Path:
-    """data/own, prepared but for fairseq's part, dictionaries in its place."""
+    """Prepare data/own without fairseq's part, but with dictionaries, and return the folder."""
 
     def make_data_bin(job: pipeline.Job, out: Path) -> dict[str, Any]:
         out.mkdir()
@@ -37,14 +37,14 @@ def data(own: Path, monkeypatch: Any) -> Path:
 
 
 def packed_text(data: Path) -> Path | None:
-    """The codes that ``vaswani pack`` would take."""
+    """Return the codes that ``vaswani pack`` would take."""
     folder = data / "data-bin"
     dictionaries = folder / "dict.en.txt", folder / "dict.de.txt"
     return text_recipe(DataOptions(), folder, LANGS, dictionaries)[1]
 
 
 def prepare_until(stage: str, monkeypatch: Any) -> None:
-    """Other codes are learned, and preparing is stopped before a stage."""
+    """Learn other codes, and stop before a stage of preparing."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -30,7 +30,10 @@ from vaswani.training.checkpoints import describe
 
 @pytest.fixture(scope="module")
 def workplace(tiny_data_bin, tmp_path_factory) -> Path:
-    """An experiment ``small``: dropout 0, the loss falls within an epoch, every update is kept."""
+    """Write an experiment ``small`` into a folder, and return the folder.
+
+    Dropout is 0, the loss falls within an epoch, and every update is kept.
+    """
     folder = tmp_path_factory.mktemp("distributed")
     table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
@@ -45,7 +48,7 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
 
 
 def in_this_process(workplace: Path, *overrides: str) -> Path:
-    """One process of ``vaswani train``, which takes two batches an update; its checkpoints."""
+    """Train in one process with two batches per update; return the folder of checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workplace)
         twice = "optimization.update_freq=[2]"
@@ -55,19 +58,19 @@ def in_this_process(workplace: Path, *overrides: str) -> Path:
 
 @pytest.fixture(scope="module")
 def one(workplace) -> Path:
-    """With dropout 0 one process with accumulation is the unbroken run of two."""
+    """Train in one process: with dropout 0, accumulation equals the run of two."""
     return in_this_process(workplace)
 
 
 @pytest.fixture(scope="module")
 def two(workplace) -> Path:
-    """The run of two processes under torchrun."""
+    """Train in two processes under torchrun."""
     to_the_end([*TWO, *VASWANI, "run=two"], workplace)
     return workplace / "runs" / "two"
 
 
 def assert_same_losses(checkpoints: Path, other: Path, least: int, tolerance: float = 1e-4) -> None:
-    """Of the updates that both have; an epoch's last is saved under another name."""
+    """Assert equal losses of the updates in both; an epoch's last has another file name."""
     found, expected = losses(checkpoints), losses(other)
     both = sorted(set(found) & set(expected))
     assert len(both) >= least and max(both) == max(found)

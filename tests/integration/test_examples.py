@@ -20,7 +20,7 @@ example = importlib.import_module("relative_positions")
 
 @pytest.fixture
 def model() -> Any:
-    """A small one whose distances matter."""
+    """Build a small model whose distances matter."""
     torch.manual_seed(1)
     return example.RelativeTransformerModel.build_model(
         config(example.RelativeConfig, max_distance=2), task()

@@ -35,7 +35,7 @@ COPIES = ("_weight", "_bias")
 
 @pytest.fixture
 def experiment(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> SystemsExperiment:
-    """Two small rows, one of which has to find its learning rate."""
+    """Write an experiment of two small rows, one of which has to find its learning rate."""
     recipe = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
     recipe["task"]["data"] = "data/digits/data-bin"
     write(workplace / "configs" / "small.yaml", yaml.safe_dump(recipe))
@@ -73,7 +73,7 @@ def experiment(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> SystemsExper
 
 
 def shipped(name: str) -> FairseqExperiment:
-    """One of the experiments whose rows fairseq trains."""
+    """Return one of the experiments whose rows fairseq trains."""
     experiment = harness.find(name)
     assert isinstance(experiment, FairseqExperiment)
     return experiment

@@ -35,7 +35,7 @@ def export(model: Path, *arguments: object) -> int:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A packed model that copies its sentences."""
+    """Pack a model that copies its sentences."""
     return exported.pack(tmp_path_factory.mktemp("packed") / "model", SEARCH)
 
 
@@ -48,7 +48,7 @@ def text(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def moved(model, text) -> Path:
-    """The same model, exported."""
+    """Export the same model."""
     assert export(model, "--text", text) == 0
     return model.with_name("model-ctranslate2")
 
@@ -181,21 +181,21 @@ def test_a_device_that_is_not_here_is_named(device, moved):
 
 @pytest.fixture(scope="module")
 def young(tmp_path_factory) -> Path:
-    """A model that has learned little: it repeats words until it is cut in many sentences."""
+    """Pack a model of little training, which repeats words until many sentences are cut."""
     folder = tmp_path_factory.mktemp("young") / "model"
     return exported.pack(folder, {**SEARCH, "max_len_b": 30}, updates=45)
 
 
 @pytest.fixture(scope="module")
 def more_text(tmp_path_factory) -> Path:
-    """Most of these sentences are new to the models."""
+    """Write sentences, most of which are new to the models."""
     path = tmp_path_factory.mktemp("more") / "text"
     path.write_text("\n".join(exported.sentences(100)) + "\n")
     return path
 
 
 def proof(model, text, tmp_path, *more: object) -> Any:
-    """What ``vaswani export`` returned, and the table that it wrote, if any."""
+    """Return the exit code of ``vaswani export``, and the table that it wrote, if any."""
     code = export(model, "--out", tmp_path / "out", "--text", text, "--reference", text, *more)
     table = tmp_path / "out" / "vaswani.json"
     return code, json.loads(table.read_text()) if table.exists() else None

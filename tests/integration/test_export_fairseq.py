@@ -35,7 +35,7 @@ def text(tmp_path) -> Path:
 
 
 def tokens_of(model) -> list:
-    """What the packed model says, as fairseq leaves it where it knows no tokeniser."""
+    """Return the packed model's tokens, which fairseq leaves as they are without a tokeniser."""
     found = Translator.from_pretrained(model).translate(SAID)
     return [" ".join(one.hypotheses[0].tokens) for one in found]
 

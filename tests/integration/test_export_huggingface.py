@@ -53,7 +53,7 @@ VARIANTS = {
 
 
 def assert_marian_computes(model, folder: Path) -> None:
-    """Marian's logits, from every parameter that is stored, are those of the packed model."""
+    """Assert that Marian's logits, from every stored parameter, are the packed model's."""
     out = folder.with_name("out")
     out.mkdir()
     write_model(ModelFolder.read(folder), ModelFolder.read(folder).parameters(), out)
@@ -127,7 +127,7 @@ def test_the_longest_translation_is_fairseqs():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A packed model with random weights."""
+    """Pack a model with random weights."""
     folder = tmp_path_factory.mktemp("packed") / "model"
     packed.pack(folder)
     exported.change(folder, "generation", **SEARCH)
@@ -148,7 +148,7 @@ def transformers():
 
 @pytest.fixture
 def alone(monkeypatch):
-    """This Python has no transformers."""
+    """Hide transformers from the exporter."""
     monkeypatch.setattr(exporting, "find_spec", lambda name: None)
 
 
@@ -195,7 +195,7 @@ ODD = [
 
 @pytest.fixture(scope="module")
 def of_pieces(tmp_path_factory) -> Path:
-    """A packed model of SentencePiece's pieces, with random weights."""
+    """Pack a model of SentencePiece's pieces, with random weights."""
     folder = tmp_path_factory.mktemp("pieces") / "model"
     learned = small_pieces.learn(folder.parent)
     pieces.write_dictionary(learned, folder.with_name("dict"))

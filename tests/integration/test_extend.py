@@ -19,14 +19,14 @@ FLAGS = "--beam 4 --lenpen 0.6 --length-penalty gnmt --max-len-a 1 --max-len-b 5
 
 
 def registration(name: str) -> str:
-    """The page's ``variants/__init__.py``, which registers pre-norm, for another variant."""
+    """Return the page's ``variants/__init__.py``, which registers pre-norm, for another variant."""
     text = extend.FILES["variants/__init__.py"].replace("PreNormTransformer", extend.VARIANTS[name])
     return text.replace("pre_norm", name).replace("PreNormModel", f"{name.title()}Model")
 
 
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page's user-dir, with all its variants."""
+    """Write the page's user-dir, with all its variants, and load it."""
     folder = tmp_path_factory.mktemp("extend") / "variants"
     folder.mkdir()
     for name in extend.VARIANTS:

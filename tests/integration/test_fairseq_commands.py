@@ -21,7 +21,7 @@ OURS = ["--task", "vaswani_translation", "--no-epoch-checkpoints"]
 
 @pytest.fixture
 def other_data_bin(tiny_data_bin, tmp_path) -> Path:
-    """As ``tiny_data_bin``, with another target text of the same lengths."""
+    """Copy ``tiny_data_bin`` with another target text of the same lengths."""
     folder = tmp_path / "other-data-bin"
     shutil.copytree(tiny_data_bin, folder)
     path = folder / "train.en-de.de.bin"
@@ -36,14 +36,14 @@ def other_data_bin(tiny_data_bin, tmp_path) -> Path:
 
 @pytest.fixture
 def begun(tiny_data_bin, tmp_path) -> Path:
-    """A folder with a training of two updates."""
+    """Train for two updates, and return the folder."""
     folder = tmp_path / "run"
     stock.train(tiny_data_bin, folder, *OURS, "--max-update", "2")
     return folder
 
 
 def updates(folder: Path) -> int:
-    """How many the last checkpoint has."""
+    """Return the number of updates in the last checkpoint."""
     history = load_checkpoint(folder / "checkpoint_last.pt")["optimizer_history"]
     return int(history[-1]["num_updates"])
 

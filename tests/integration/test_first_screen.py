@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def answer(command: str) -> list[str]:
-    """The lines below a command, up to the next."""
+    """Return the lines below a command, up to the next."""
     after = CONSOLE.partition(f"$ {command}")[2].partition("\n")[2]
     return after.partition("$ ")[0].splitlines()
 

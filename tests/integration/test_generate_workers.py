@@ -23,7 +23,7 @@ SEARCH = VaswaniSequenceGenerator.search_batch
 
 @pytest.fixture(scope="module")
 def data(tiny_data_bin, trained, tmp_path_factory) -> Path:
-    """A folder with a checkpoint and its data, to be decoded into folders of its own."""
+    """Make a folder with a checkpoint and its data, to be decoded into other folders."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "checkpoints").mkdir()
     shutil.copy(trained, folder / "checkpoints")
@@ -42,7 +42,7 @@ def generate(data, out, *more) -> int:
 
 
 def left(out) -> dict:
-    """Name and content of the files, but for hidden ones and the report."""
+    """Return name and content of the files, except hidden ones and the report."""
     found = [path for path in sorted(out.iterdir()) if not path.name.startswith(".")]
     assert sorted(path.name for path in found) == LEFT
     return {path.name: path.read_bytes() for path in found if path.suffix != ".json"}
@@ -65,7 +65,7 @@ def in_workers(monkeypatch, act) -> None:
 
 
 def in_a_fork(arguments, before) -> int:
-    """The exit code of a command line in a process of its own; if negative, the signal."""
+    """Return the exit code of a command line in a process of its own; if negative, the signal."""
 
     def run():
         before()
@@ -78,7 +78,7 @@ def in_a_fork(arguments, before) -> int:
 
 
 def wait_until_gone(pids: Path, count: int) -> None:
-    """Until no process is alive whose number is in the file, which has so many at least."""
+    """Wait until the file has ``count`` numbers of processes, and all have ended."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         numbers = pids.read_text().split() if pids.exists() else []

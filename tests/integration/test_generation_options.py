@@ -14,35 +14,35 @@ GNMT = [*OURS, "--length-penalty", "gnmt", "--lenpen", "0.6"]
 
 
 def scores(lines: list[str]) -> list[float]:
-    """The scores of all hypotheses, by the number of the sentence.
+    """Return the scores of all hypotheses, by the number of the sentence.
 
-    Of two that are nearly equal, the order of a sum decides which words come first: words are
-    compared in tests/parity, in float64.
+    The words are compared in tests/parity, in float64: of two hypotheses with nearly equal scores,
+    the order of a sum decides which comes first.
     """
     found = stock.results(lines, "H")
     return [float(score) for number in sorted(found) for score in found[number][::2]]
 
 
 def about(lines: list[str]) -> Any:
-    """These scores; they are printed to 4 places, and a sum in float32 may change the last two."""
+    """Expect the scores to 3 places: 4 are printed, and float32 sums differ in the last two."""
     return pytest.approx(scores(lines), abs=1e-3)
 
 
 def token_scores(lines: list[str]) -> torch.Tensor:
-    """The log-probabilities, to base 2, of all tokens of all sentences."""
+    """Return the log-probabilities, to base 2, of all tokens of all sentences."""
     columns = stock.results(lines, "P")
     return torch.tensor([float(t) for n in sorted(columns) for t in columns[n][0].split()])
 
 
 @pytest.fixture(scope="module")
 def plain(tiny_data_bin, trained) -> list[str]:
-    """What fairseq-generate prints without any option."""
+    """Return the output of fairseq-generate without any option."""
     return stock.generate(tiny_data_bin, trained)
 
 
 @pytest.fixture
 def searches(monkeypatch) -> list[str]:
-    """Grows by one with every batch that our own search decodes."""
+    """Return a list that grows with every batch that our own search decodes."""
     original = VaswaniSequenceGenerator.search_batch
     batches: list[str] = []
 

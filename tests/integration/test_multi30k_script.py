@@ -19,7 +19,7 @@ PAGE = b"<html>Try again later</html>\n"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The script with a corpus of three files, a folder as server, a vaswani that only says."""
+    """Run the script on a corpus of three files, with a folder as server and a stand-in command."""
     scripts, tools = tmp_path / "scripts", tmp_path / "tools"
     for folder in (scripts, tools, tmp_path / "server"):
         folder.mkdir()

@@ -15,7 +15,7 @@ LAST = "runs/{}/checkpoints/checkpoint_last.pt"
 
 
 def parameters(run: str) -> dict[str, torch.Tensor]:
-    """The parameters of a run's last checkpoint."""
+    """Return the parameters of a run's last checkpoint."""
     state = torch.load(LAST.format(run), map_location="cpu", weights_only=False)
     return state["model"]
 

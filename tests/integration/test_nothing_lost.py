@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def assert_same_bits(one: Path, other: Path) -> None:
-    """Of the parameters, and of Adam's moments."""
+    """Assert that parameters and Adam's moments are equal to the last bit."""
     states = [load_checkpoint(path) for path in (one, other)]
     for part in ("model", "last_optimizer_state"):
         torch.testing.assert_close(states[0][part], states[1][part], rtol=0, atol=0)
@@ -48,7 +48,7 @@ def assert_same_bits(one: Path, other: Path) -> None:
 
 @pytest.fixture(scope="module")
 def seven_updates(tiny_data_bin, tmp_path_factory) -> Path:
-    """Checkpoints of updates 3, 6 and (best, last) 7."""
+    """Save checkpoints of updates 3, 6 and (best, last) 7."""
     folder = tmp_path_factory.mktemp("seven")
     stock.train(tiny_data_bin, folder, *EVERY_3, "--max-update", "7")
     return folder
@@ -56,7 +56,7 @@ def seven_updates(tiny_data_bin, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def begun(seven_updates, tmp_path) -> Path:
-    """A copy of its own for each test."""
+    """Copy the checkpoints for one test."""
     return Path(shutil.copytree(seven_updates, tmp_path / "begun"))
 
 
@@ -142,7 +142,7 @@ def test_a_training_that_is_done_is_not_trained_further(begun, tiny_data_bin, li
 
 @pytest.fixture(scope="module")
 def other_words(tiny_data_bin, tmp_path_factory) -> Path:
-    """The same data with a dictionary of the same size, its words in another order."""
+    """Copy the data with a dictionary of the same size, its words in another order."""
     folder = Path(shutil.copytree(tiny_data_bin, tmp_path_factory.mktemp("other") / "data-bin"))
     for path in folder.glob("dict.*.txt"):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -26,7 +26,7 @@ ENCODER = ["--encoder-layers=1", "--encoder-embed-dim=16", "--encoder-attention-
 
 
 def without_the_plugin(command: str, *flags: object) -> str:
-    """What a command of fairseq's writes, in a process of its own that never saw the plugin."""
+    """Return the output of fairseq's command in a process that never loads the plugin."""
     program = [sys.executable, str(Path(sys.executable).parent / command)]
     done = subprocess.run([*program, *map(str, flags)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -34,7 +34,7 @@ def without_the_plugin(command: str, *flags: object) -> str:
 
 
 def validations(lines: Iterable[str]) -> list[str]:
-    """The loss of each validation, and after how many updates it was."""
+    """Return the loss of each validation, and after how many updates it was."""
     found = []
     for line in lines:
         numbers = re.search(r"valid on .* (\| loss [\d.]+) .*(\| num_updates \d+)", line)
@@ -44,7 +44,7 @@ def validations(lines: Iterable[str]) -> list[str]:
 
 
 def assert_same_parameters(one: Path, other: Path) -> None:
-    """To the last bit."""
+    """Assert that parameters are equal to the last bit."""
     expected, found = stock.parameters(one), stock.parameters(other)
     assert expected.keys() == found.keys()
     for name, value in expected.items():

@@ -43,7 +43,7 @@ SHARING = {
 
 @pytest.fixture
 def run(another, tiny_data_bin, tmp_path, monkeypatch) -> Path:
-    """A run with a last checkpoint and its data, in the current folder."""
+    """Make a run with a last checkpoint and its data, in the current folder."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "digits"
     (folder / "checkpoints").mkdir(parents=True)
@@ -246,7 +246,7 @@ def test_rules_of_a_later_version_are_refused(tmp_path):
     params=["tied", "untied", pytest.param("decoder tied", marks=pytest.mark.slow)],
 )
 def theirs(request, tiny_data_bin, tmp_path_factory) -> Path:
-    """A checkpoint of fairseq's transformer after 20 updates."""
+    """Train fairseq's transformer for 20 updates, and return its checkpoint."""
     folder = tmp_path_factory.mktemp("theirs")
     model = [*THEIRS, *SHARING[request.param]]
     recipe = ["--optimizer", "adam", "--lr", "0.005", "--criterion", "cross_entropy"]
@@ -278,7 +278,7 @@ def pack_checkpoint(checkpoint: Path, data: Path, out: Path) -> None:
 
 
 def expect_the_same(checkpoint: Path, data: Path, model: Path, text: Path) -> None:
-    """fairseq's own model and the packed one find the same hypotheses, with the same scores."""
+    """Assert that fairseq's own model and the packed one find the same hypotheses and scores."""
     rows = stock.results(stock.generate(data, str(checkpoint), *FLAGS), "H")
     expected = [rows[number] for number in range(len(rows))]
     sentences = text.read_text().splitlines()

@@ -30,7 +30,7 @@ DATA = Path("data/trees")
 
 @pytest.fixture
 def treebank(tmp_path, monkeypatch) -> Path:
-    """A folder with a training and a test set."""
+    """Enter a folder with a training and a test set."""
     monkeypatch.chdir(tmp_path)
     gold = lines(FOLDER / "gold.ptb")
     write(tmp_path / "gold.ptb", *gold)
@@ -79,7 +79,7 @@ def test_tags_are_kept_if_asked(treebank, light):
 
 
 def score(hypotheses) -> dict:
-    """The report on a run with these parses of the test set."""
+    """Score a run with these parses of the test set, and return the report."""
     out = Path("runs/parser/eval")
     for name in ("test.hyp", "test.hyp.tok"):
         write(out / name, *hypotheses)

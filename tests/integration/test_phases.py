@@ -23,18 +23,18 @@ class Killed(Exception):
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The checkpoints in a folder, and finished.json, by name."""
+    """Return the checkpoints in a folder, and finished.json, by name."""
     files = [*folder.glob("checkpoint*.pt"), *folder.glob("finished.json")]
     return {path.name: path.read_bytes() for path in files}
 
 
 def before_reset() -> dict[str, bytes]:
-    """The checkpoints of the run, and its finished.json."""
+    """Return the checkpoints of the run, and its finished.json."""
     return contents(CHECKPOINTS) | contents(RUN)
 
 
 def resumed_at() -> list[int]:
-    """The updates at which the run was continued."""
+    """Return the updates at which the run was continued."""
     lines = map(json.loads, (RUN / "train.jsonl").read_text().splitlines())
     return [line["num_updates"] for line in lines if line["tag"] == "resumed"]
 
@@ -111,7 +111,7 @@ GOES_ON = ("train", "small", "optimization.max_update=8")
 
 @pytest.fixture(scope="module")
 def unbroken(trained_workplace, tmp_path_factory):
-    """command → the checkpoints of the run after this command alone."""
+    """Run each command alone, and return command → the checkpoints of its run."""
     folders = {}
     for command in (RESET, GOES_ON):
         place = tmp_path_factory.mktemp("unbroken")

@@ -17,12 +17,12 @@ OUT = Path("data/own")
 
 
 def lines_of(*names: str) -> list[list[str]]:
-    """The lines of files of the prepared text."""
+    """Return the lines of files of the prepared text."""
     return [(OUT / name).read_text(encoding="utf-8").splitlines() for name in names]
 
 
 def refused(capsys, *more: str) -> str:
-    """The sentence with which prepare refuses these options, before it makes anything."""
+    """Return the sentence with which prepare refuses these options, before it writes anything."""
     capsys.readouterr()
     assert cli.main(here(*more)) == 1 and not OUT.exists()
     return sentence_of(capsys)

@@ -41,13 +41,13 @@ def test_what_was_there_before_is_kept_under_another_name(own, light, capsys, na
 
 
 def edit(folder):
-    """Same size, other words."""
+    """Change the words of a file, but not its size."""
     path = folder / "tok" / "train.en"
     path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
 
 
 def spoil_the_record(folder):
-    """Nobody knows any more what was made."""
+    """Overwrite the record of what was made."""
     (folder / ".stages" / "tok.json").write_text('{"key": 5}')
 
 

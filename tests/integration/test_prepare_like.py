@@ -19,7 +19,7 @@ def prepare(*argv: str) -> int:
 
 @pytest.fixture
 def more(own, monkeypatch):
-    """data/own, prepared but for fairseq's part, a dictionary in its place; and text to come."""
+    """Prepare data/own with a stand-in for fairseq's part, and write more text."""
 
     def folder(job, out):
         out.mkdir()
@@ -75,7 +75,7 @@ def test_the_next_command_starts_from_the_run_whose_codes_were_used(more, capsys
 
 
 def run_of(folder, dictionary_hash):
-    """A run that was trained on data/own, as far as ``--like`` looks."""
+    """Write the files that ``--like`` reads of a run on data/own."""
     run = folder / "runs" / "mine"
     write(run / "config.yaml", "task: {data: data/own/data-bin}")
     hashes = {f"dict.{lang}.txt": dictionary_hash for lang in ("en", "de")}

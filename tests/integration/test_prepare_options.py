@@ -25,7 +25,7 @@ from vaswani.folders.recipe import Recipe
 
 
 def prepare(capsys, *more):
-    """The stages that ran."""
+    """Return the stages that ran."""
     capsys.readouterr()
     assert cli.main(here(*more)) == 0
     message = capsys.readouterr().err
@@ -62,7 +62,7 @@ NO_OPTIONS |= {"like", "restored_lines"}
 
 
 def last_key(recipe, **read):
-    """The key of data-bin."""
+    """Return the key of data-bin."""
     job = Job(recipe, PreparedText(Path("out")), 1, {}, read=read)
     key = job.source_key()
     for stage in stages_of(job):

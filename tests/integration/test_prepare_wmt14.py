@@ -23,14 +23,14 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def manifest(server, tmp_path_factory) -> str:
-    """The manifest with the server's addresses."""
+    """Write the manifest with the server's addresses."""
     path = tmp_path_factory.mktemp("manifest") / "manifest.yaml"
     return str(archives.manifest(server.www, server.base, path))
 
 
 @pytest.fixture(scope="module")
 def english_german(manifest, tmp_path_factory) -> Path:
-    """Where the paper's English-German data were prepared from nothing."""
+    """Prepare the paper's English-German data from nothing, and return the folder."""
     folder = tmp_path_factory.mktemp("en-de")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)

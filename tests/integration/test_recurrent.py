@@ -22,7 +22,7 @@ KINDS = [("rnn", "none"), ("gru", "dot"), ("lstm", "additive")]
 
 
 def model(cell: str = "lstm", attention_score: str = "additive", **sizes: Any) -> Any:
-    """A small one with random weights."""
+    """Build a small model with random weights."""
     torch.manual_seed(1)
     cfg = example.RecurrentConfig(cell=cell, attention_score=attention_score, **{**SMALL, **sizes})
     return example.RecurrentModel.build_model(cfg, task()).double().eval()

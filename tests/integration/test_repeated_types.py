@@ -16,7 +16,7 @@ SENTENCE = "the house <unk> zebra is"
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A packed model of which both dictionaries have ``<unk>`` and ``the`` a second time."""
+    """Pack a model, both dictionaries of which have ``<unk>`` and ``the`` a second time."""
     path = tmp_path / "model"
     packed.pack(path, words=["the", "house", "other unk", "is", "other the", ".", ","])
     text = "\n".join([*LINES, ". 1", ", 1", ""])

@@ -66,14 +66,14 @@ class Place:
         self.run = folder / "runs" / "wmt14_en_de_base"
 
     def prepare(self) -> None:
-        """The data, from the archives that this machine offers."""
+        """Prepare the data from the archives that this machine serves."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             archives = ["--manifest", str(self.manifest), "--workers", "1"]
             assert stock.vaswani("prepare", "wmt14_en_de", *archives) == 0
 
     def reproduce(self, *more: str, name: str = "wmt14-en-de-base") -> SimpleNamespace:
-        """``vaswani reproduce NAME``, in small: its exit code, and what it said."""
+        """Run ``vaswani reproduce NAME`` at a small size; return its exit code and its output."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
@@ -84,7 +84,7 @@ class Place:
         return SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue(), stages=stages)
 
     def in_a_fork(self, before: Callable[[], Any]) -> int:
-        """The exit code of ``reproduce`` in a process of its own; if negative, the signal."""
+        """Return the exit code of ``reproduce`` in another process; if negative, the signal."""
 
         def run():
             before()
@@ -96,14 +96,14 @@ class Place:
         return process.exitcode
 
     def result(self, run: str = "wmt14_en_de_base", subset: str = "test") -> tuple[str, dict]:
-        """The translations, and every score without the names of files."""
+        """Return the translations, and every score without the names of files."""
         folder = self.folder / "runs" / run / "eval"
         scores = json.loads((folder / f"{subset}.score.json").read_text(encoding="utf-8"))
         rows = {key: row for key, row in scores.items() if isinstance(row, dict) and "score" in row}
         return (folder / f"{subset}.hyp").read_text(encoding="utf-8"), rows
 
     def times(self) -> dict[str, int]:
-        """When each file was written, but for the scores, which are shown again, and locks."""
+        """Return when each file was written, except locks, and scores, which are written again."""
         files = [path for top in ("data", "runs") for path in (self.folder / top).rglob("*")]
         again = (".lock", "lock", "test.score.json")
         named = {str(path): path for path in files if path.is_file() and path.name not in again}
@@ -112,7 +112,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def english_german(tmp_path_factory, server) -> Place:
-    """Where the whole of it has been done."""
+    """Reproduce the whole result, and return its place."""
     done = Place(tmp_path_factory.mktemp("en-de"), server)
     done.prepare()
     done.said = done.reproduce()
@@ -122,7 +122,7 @@ def english_german(tmp_path_factory, server) -> Place:
 
 @pytest.fixture
 def prepared(tmp_path, server, english_german) -> Place:
-    """A folder with the data of English-German."""
+    """Make a folder with the data of English-German."""
     place = Place(tmp_path, server)
     shutil.copytree(english_german.folder / "data", place.folder / "data")
     return place
@@ -153,7 +153,7 @@ def test_run_twice_the_second_does_nothing(english_german, server):
 
 
 def kill_in(stage: str, left: int) -> Callable[[], None]:
-    """Kills this process where a stage moves its n-th file into place."""
+    """Return a function after which this process is killed as a stage moves its n-th file."""
 
     def before():
         run, replace, moves = stock.vaswani, os.replace, []

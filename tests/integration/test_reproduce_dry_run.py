@@ -20,7 +20,7 @@ TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch) -> Path:
-    """An empty folder without a network and without GPUs."""
+    """Enter an empty folder without a network and without GPUs."""
 
     def refuse(*_):
         raise AssertionError("nothing is to be fetched")
@@ -32,7 +32,7 @@ def nowhere(tmp_path, monkeypatch) -> Path:
 
 
 def commands(capsys, *arguments: str) -> list:
-    """The commands that a dry run would run."""
+    """Return the commands that a dry run prints."""
     capsys.readouterr()
     assert cli.main(["reproduce", *arguments, "--dry-run"]) == 0
     message = capsys.readouterr().out

@@ -28,7 +28,7 @@ def _here(tmp_path, monkeypatch):
 
 
 def make_run(name, hypotheses, references=TEXT, subset="test", **recipe):
-    """A run ``name`` and its data, as far as scoring looks at them."""
+    """Write the files of a run ``name`` and of its data that scoring reads."""
     values = {"source_lang": "en", "target_lang": "de", "tokenised": False, "test": "mine"}
     values.update(recipe)
     data, out = Path("data") / name, Path("runs") / name / "eval"
@@ -46,7 +46,7 @@ def make_run(name, hypotheses, references=TEXT, subset="test", **recipe):
 
 
 def score(name, *options, subset="test"):
-    """The report on a run."""
+    """Score a run, and return the report."""
     assert cli.main(["score", name, *options]) == 0
     path = Path("runs") / name / "eval" / f"{subset}.score.json"
     return json.loads(path.read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ ODD = ["one 鬱 two.", "ｏｎｅ ▁ two.", "</s> three <unk>", ""]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with text, data/own, and own.yaml of a very small model."""
+    """Make a folder with text, data/own, and own.yaml of a very small model."""
     folder = tmp_path_factory.mktemp("unspaced")
     (folder / "text").mkdir()
     for seed, (name, count) in enumerate([("train", 100), ("valid", 10), ("test", 6)]):
@@ -41,7 +41,7 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(place) -> Path:
-    """The run after a few updates, with translations of the test set."""
+    """Train for a few updates, and translate the test set."""
     sizes = [f"model.{side}_{size}" for side in ("encoder", "decoder") for size in SIZES]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)
@@ -93,7 +93,7 @@ def test_a_packed_model_splits_and_joins_as_the_data(run, place, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(place, tmp_path_factory) -> Path:
-    """A packed model that copies English sentences, each with a probability near 1."""
+    """Pack a model that copies English sentences, each with a probability near 1."""
     folder = tmp_path_factory.mktemp("packed")
     learned = learn(folder)
     pieces.write_dictionary(learned, folder / "dict.txt")

@@ -21,7 +21,7 @@ ONE = "the big dog sees a small cat and a house"
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: Any) -> Path:
-    """A model whose training lines had at most 9 words; it "translates" into capitals."""
+    """Make a model that "translates" into capitals; its training lines had at most 9 words."""
 
     def capitals(
         translator: Translator, sentences: Sequence[InputSentence], *_: Any
@@ -57,7 +57,7 @@ def change(folder: Path, **values: Any) -> None:
 
 @pytest.fixture
 def translated(model: Path, cli: Any, tmp_path: Path) -> Any:
-    """Translates lines; each sentence that was translated by itself ends with a ``|``."""
+    """Return a function that translates lines, and adds ``|`` to each sentence translated alone."""
 
     def run(*lines: str, options: Sequence[object] = ()) -> tuple[list[str], str]:
         text = tmp_path / "text"

@@ -17,7 +17,7 @@ FAST = ["--cpu", "--no-progress-bar", "--num-workers", "1"]
 
 
 def run(name: str, arguments: Sequence[str], folder: Path) -> str:
-    """Run one of fairseq's commands in ``folder``; returns its standard output.
+    """Run one of fairseq's commands in ``folder``, and return its standard output.
 
     The plugin is not on Python's path: only ``--user-dir`` says where it is.
     """

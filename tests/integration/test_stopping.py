@@ -26,7 +26,7 @@ def train(name: str, *overrides: str, frequency: int = 1) -> int:
 
 @pytest.fixture(scope="module")
 def unbroken(trained_workplace):
-    """Batches an update → the checkpoints of a run of that kind, in one go."""
+    """Train without a stop; return batches per update → the checkpoints of the run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(trained_workplace)
         for frequency, options in FREQUENCIES.items():
@@ -48,7 +48,7 @@ def tell(patch, step: str, at: int, *numbers: int) -> None:
 
 
 def state(path: Path) -> dict:
-    """What decides how a training goes on from a checkpoint, and how it was judged."""
+    """Return the parts of a checkpoint on which the rest of the training depends."""
     whole = load_checkpoint(path)
     extra = whole["extra_state"]
     kept = {key: extra[key] for key in ("train_iterator", "val_loss", "best") if key in extra}

@@ -21,7 +21,7 @@ WHOLE = ["--batch-size", "200", "--max-tokens", "100000"]
 
 @pytest.fixture(scope="module")
 def tokens(tiny_text) -> int:
-    """Tokens of the training text on either side (one is the other reversed), EOS included."""
+    """Count the tokens of the training text on a side (both are equal), EOS included."""
     lines = (tiny_text / "train.en").read_text(encoding="utf-8").splitlines()
     return sum(len(line.split()) + 1 for line in lines)
 
@@ -75,7 +75,7 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
 
 @pytest.fixture
 def experiment(tiny_data_bin, tmp_path, monkeypatch) -> Path:
-    """One update on the whole training text, in a folder of its own."""
+    """Write an experiment of one update on the whole training text, in a folder of its own."""
     table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin))
     table["dataset"].update(max_tokens=100_000, batch_size=200)

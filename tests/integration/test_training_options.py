@@ -23,14 +23,14 @@ def last(folder: Path) -> Path:
 
 
 def validations(lines: list[str]) -> list[dict[str, float]]:
-    """The values of each validation that a training logged."""
+    """Return the values of each validation that a training logged."""
     found = [line.split(" | ")[2:] for line in lines if " | valid on 'valid' subset | " in line]
     return [{name: float(v) for name, v in (p.split() for p in parts)} for parts in found]
 
 
 @pytest.fixture(scope="module")
 def reference(tiny_data_bin, tmp_path_factory) -> Path:
-    """Three updates, each on the whole training set in one batch."""
+    """Train for three updates, each on the whole training set in one batch."""
     folder = tmp_path_factory.mktemp("reference")
     stock.train(tiny_data_bin, folder, *WHOLE, *ONE_BATCH)
     return last(folder)

@@ -38,7 +38,7 @@ class Killed(Exception):
 
 
 def stop_after(patch, updates: int, error=Killed) -> None:
-    """Every training ends by an error as it begins the update after this many."""
+    """Make every training fail with an error at the beginning of the update after this many."""
     from fairseq.trainer import Trainer
 
     step = Trainer.train_step
@@ -157,7 +157,7 @@ def test_a_restore_file_begins_a_run_once(own_run, cli, resets, first):
 
 
 def resumed_at() -> list[int]:
-    """The updates at which the run was gone on with."""
+    """Return the updates at which the run was continued."""
     return [line["num_updates"] for line in statistics() if line["tag"] == "resumed"]
 
 
@@ -166,7 +166,7 @@ def reset_command(reset: str, limit: int = 10) -> list[str]:
 
 
 def swap_first_words(path: Path) -> None:
-    """Another text of the same lengths, so that sizes and index stay as they were."""
+    """Replace the text by another of the same lengths, so that sizes and index stay."""
     text = path.read_bytes()
     path.write_bytes(text[2:4] + text[:2] + text[4:])
 

@@ -45,7 +45,7 @@ SEARCH = {"beam": 4, "lenpen": 0.6, "max_len_a": 0, "max_len_b": 20}
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory):
-    """Sentences prepared, a run that was trained on them a little, its test set decoded; packed."""
+    """Prepare sentences, train a little on them, decode the test set, and pack the model."""
     place = tmp_path_factory.mktemp("spoken")
     for name, count in {"train": 150, "valid": 10, "test": 15}.items():
         for lang in ("en", "de"):
@@ -80,13 +80,13 @@ def change_model(run: Path, **options: Any) -> None:
 
 
 def scores_of(run: Path) -> dict[int, float]:
-    """Sentence → the score in the log, which is a log-probability to the base 2."""
+    """Return sentence → its score in the log, as a log-probability in nats."""
     log = (run / "eval" / "test.log").read_text(encoding="utf-8").split("\n")
     return {n: float(row[0]) * math.log(2) for n, row in stock.results(log, "H").items()}
 
 
 def assert_same(texts: list[str], scores: dict[int, float], spoken: SimpleNamespace) -> None:
-    """As ``generate`` found, or as good: in other batches sums have other last digits."""
+    """Assert the scores of ``generate``; in other batches sums have other last digits."""
     for number, (text, expected) in enumerate(zip(texts, spoken.expected, strict=False)):
         if number in scores:
             assert scores[number] == pytest.approx(spoken.scores[number], abs=1e-4), number
@@ -95,7 +95,7 @@ def assert_same(texts: list[str], scores: dict[int, float], spoken: SimpleNamesp
 
 
 def translated(capsys: Any, model: Path, *arguments: object) -> list[list[str]]:
-    """The columns of every line that ``vaswani translate`` prints."""
+    """Return the columns of every line that ``vaswani translate`` prints."""
     capsys.readouterr()
     assert stock.vaswani("translate", model, *arguments) == 0
     return [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
@@ -161,7 +161,7 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def text(tmp_path) -> Path:
-    """23 lines: some blank, one too long, words that are not known."""
+    """Write 23 lines: some blank, one too long, some with unknown words."""
     words = packed.WORDS
     lines = [" ".join(words[n % 5 : n % 11 + 3]) for n in range(23)]
     lines[4], lines[9], lines[17] = "", "the " * 70, "the zebra sees a Zebra ."
@@ -260,7 +260,7 @@ def test_columns_are_those_of_the_translator(model, text, capsys):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The windows that were translated, by the number of their first line."""
+    """Record the windows that are translated, by the number of their first line."""
     seen = []
     original = translate.LineTranslator.rows
 
@@ -277,7 +277,7 @@ def counted(monkeypatch):
 
 @pytest.fixture
 def command(model, text, tmp_path) -> list:
-    """Translates in windows of 5 lines into a folder of its own."""
+    """Return a command that translates in windows of 5 lines into a folder of its own."""
     (tmp_path / "out").mkdir()
     output = tmp_path / "out" / "text.de"
     return ["translate", model, text, "--buffer-size", 5, "--output", output]

@@ -29,7 +29,7 @@ TEXT = "".join(line + "\n" for line in LINES)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: Any) -> Path:
-    """A model with random weights, whose training lines had at most 9 subwords."""
+    """Pack a model with random weights, whose training lines had at most 9 subwords."""
     folder = tmp_path_factory.mktemp("json") / "model"
     packed.pack(
         folder, TextRecipe("en", "de", subword=None), words=[*packed.WORDS, "The", "A", "Is"]
@@ -46,7 +46,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def objects(output: str) -> list[dict[str, Any]]:
-    """What each line of the output holds."""
+    """Parse each line of the output."""
     return [json.loads(line) for line in output.split("\n")[:-1]]
 
 

@@ -37,14 +37,14 @@ class Place:
             return cli.main([*command, *(["--out", str(self.out)] if out else [])])
 
     def left(self) -> dict:
-        """Name and content of the files, but for hidden ones."""
+        """Return name and content of the files, except hidden ones."""
         found = [path for path in sorted(self.out.iterdir()) if not path.name.startswith(".")]
         return {path.name: path.read_bytes() for path in found}
 
 
 @pytest.fixture(scope="module")
 def first(trained, tiny_data_bin, tmp_path_factory) -> Place:
-    """Where it was decoded once."""
+    """Decode once, and return the place."""
     done = Place(tmp_path_factory.mktemp("first"), trained, tiny_data_bin)
     assert done.generate() == 0
     return done
@@ -52,19 +52,19 @@ def first(trained, tiny_data_bin, tmp_path_factory) -> Place:
 
 @pytest.fixture
 def place(trained, tiny_data_bin, tmp_path) -> Place:
-    """Where nothing was decoded yet."""
+    """Return a place in which nothing is decoded yet."""
     return Place(tmp_path, trained, tiny_data_bin)
 
 
 @pytest.fixture
 def done(place, first) -> Place:
-    """A copy of where it was: the names of the folders are not what the results depend on."""
+    """Copy a decoded place: the results do not depend on the names of the folders."""
     shutil.copytree(first.out, place.out)
     return place
 
 
 def spoil(place: Place, monkeypatch) -> None:
-    """From now on, decoding is an error."""
+    """Make decoding an error from now on."""
     monkeypatch.setattr(generation, "decode", lambda *_: pytest.fail("it was decoded again"))
 
 
@@ -77,7 +77,7 @@ def test_the_same_translation_is_left_alone(done, monkeypatch, capsys):
 
 
 def reorder(place):
-    """Another dictionary of the same size; a checkpoint of before its words were recorded."""
+    """Decode with a checkpoint that records no words, then change the dictionary's order."""
     state = load_checkpoint(place.checkpoint)
     state["task_state"] = {}
     torch.save(state, place.checkpoint)
@@ -94,7 +94,7 @@ def train_on(place):
 
 
 def turn_round(place):
-    """Another text of the same lengths, which are all that the index holds."""
+    """Reverse the text, and keep the lengths, which are all that the index holds."""
     path = place.data / "test.en-de.en.bin"
     path.write_bytes(path.read_bytes()[::-1])
 
@@ -196,13 +196,13 @@ def test_several_translations_of_a_sentence(place):
 
 
 def without_scores(line: str) -> list:
-    """A line of the log: its name, and its text if it has any."""
+    """Return a line of the log without scores: its name, and its text if it has any."""
     name, *columns = line.split("\t")
     return [name, *columns[{"S": 0, "H": 1, "D": 1, "P": 1}[name[0]] :]]
 
 
 def scores_of(line: str) -> list:
-    """The numbers in a line of the log: a hypothesis's score, or one for each subword."""
+    """Return the numbers in a line of the log: a hypothesis's score, or one for each subword."""
     name, first, *_ = line.split("\t")
     return [] if name[0] == "S" else [float(score) for score in first.split()]
 

@@ -21,7 +21,7 @@ BEST, LAST = CHECKPOINTS / "checkpoint_best.pt", CHECKPOINTS / "checkpoint_last.
 
 
 def replace_validation_text() -> None:
-    """The test set takes the place of the validation set."""
+    """Replace the validation set by the test set."""
     for path in DATA.glob("test.*"):
         shutil.copyfile(path, DATA / path.name.replace("test", "valid"))
 
@@ -35,7 +35,7 @@ def change(path: Path, **values: Any) -> None:
 
 
 def loss_now(path: Path) -> str:
-    """A checkpoint's loss on the validation text of now, as ``generate`` prints it."""
+    """Return a checkpoint's loss on the present validation text, as ``generate`` prints it."""
     validation = Validation(path, Run(CHECKPOINTS.parent))
     return f"{validation(load_checkpoint(path)['model']):.4f}"
 

@@ -24,7 +24,7 @@ TO_FAIRSEQ = ("--to", "fairseq")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with a trained run of the variant, and its packed model."""
+    """Make a folder with a trained run of the variant, and its packed model."""
     folder = tmp_path_factory.mktemp("variant")
     table = shared.experiment()
     table["common"]["user_dir"] = str(VARIANT)
@@ -50,7 +50,7 @@ def place(tmp_path_factory) -> Path:
 
 
 def in_nats(row: list[str]) -> float:
-    """The score in a line of results; fairseq prints it to the base 2."""
+    """Return the score in a line of results, which fairseq prints to the base 2, in nats."""
     return float(row[0]) * math.log(2)
 
 

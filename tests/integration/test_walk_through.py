@@ -52,13 +52,13 @@ class Run(NamedTuple):
 
 
 def answer_in(text: str) -> str | None:
-    """The code in the folded answer of a Markdown cell."""
+    """Return the code in the folded answer of a Markdown cell."""
     folded = re.search(r"<details><summary>Answer</summary>\n\n(.*?)\n</details>", text, re.DOTALL)
     return re.search(r"```python\n(.*?)```", folded[1], re.DOTALL)[1] if folded else None  # type: ignore[index]
 
 
 def outcome(code: str, variables: dict[str, Any]) -> Exception | None:
-    """What an answer raises, which changes neither the page's variables nor its random numbers."""
+    """Return the exception of an answer, without changing variables or random numbers."""
     with torch.random.fork_rng():
         try:
             exec(code, dict(variables))
@@ -88,7 +88,7 @@ def run_page(patch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture(scope="module")
 def page() -> Run:
-    """The page, run once: every assert on it holds."""
+    """Run the page once: every assert on it holds."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch, pyplot.rc_context(), redirect_stdout(StringIO()):
@@ -122,7 +122,7 @@ def test_every_section_has_an_exercise_whose_answer_holds(page) -> None:
 
 
 def readers_functions() -> dict[str, str]:
-    """The sources of the functions that the page asks for, from its folded answers."""
+    """Return the functions that the page asks for, by name, from its folded answers."""
     sources = {}
     for kind, text in CELLS:
         answer = answer_in(text) if kind == "markdown" else None

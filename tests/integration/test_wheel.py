@@ -24,7 +24,7 @@ BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE
 
 
 def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
-    """Some of the checkout: building leaves folders beside the sources."""
+    """Copy some of the checkout, because building leaves folders beside the sources."""
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in folders:
         shutil.copytree(ROOT / name, source / name, ignore=leave)
@@ -35,7 +35,7 @@ def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
 
 
 def wheel_of(source: str | Path, folder: Path) -> Path:
-    """The wheel of a folder, an sdist or a repository."""
+    """Build the wheel of a folder, an sdist or a repository."""
     build = [*PIP, "wheel", *OFFLINE, "--no-build-isolation", "-w", str(folder), str(source)]
     environ = {**os.environ, "no_proxy": "127.0.0.1"}
     done = subprocess.run(build, capture_output=True, text=True, cwd=folder, env=environ)
@@ -45,7 +45,7 @@ def wheel_of(source: str | Path, folder: Path) -> Path:
 
 
 def make_repository(folder: Path) -> None:
-    """Commit what a wheel is made of to a repository that any file server can offer."""
+    """Commit the sources of a wheel to a repository that any file server can offer."""
     copied(folder, (*PACKAGES, "configs", "docs", "examples/demo_text"), BUILT_FROM)
     identity = ["-c", "user.name=tests", "-c", "user.email=tests@example.org"]
     commit = ["commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "All that a wheel is made of"]
@@ -59,12 +59,12 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves files without a log."""
 
     def log_message(self, *args: object) -> None:
-        """Print nothing."""
+        """Print nothing for a request."""
 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The URL of a folder on a server of this machine."""
+    """Serve a folder on this machine in the block, and yield its URL."""
     handler = partial(QuietHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -74,7 +74,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """What ``pip install "vaswani-transformer @ git+URL"`` installs."""
+    """Build the wheel that ``pip install "vaswani-transformer @ git+URL"`` installs."""
     folder = tmp_path_factory.mktemp("wheel")
     make_repository(folder / "source")
     with served(folder / "source") as url:

@@ -35,7 +35,7 @@ PLUGIN = "PLUGIN"
 
 @pytest.fixture
 def stand_ins(tmp_path) -> Path:
-    """A folder of commands that write their arguments into ``calls``, one JSON list a line."""
+    """Make commands that append their arguments to ``calls``, as one JSON list a line."""
     folder = tmp_path / "commands"
     write = (
         "import json, os, sys; "
@@ -56,21 +56,21 @@ class Place:
         self.calls = folder / "calls"
 
     def run(self, name: str, *arguments: str, **variables: str) -> Any:
-        """What became of a script: its exit code and what it said."""
+        """Run a script; return its exit code and its output."""
         environment = {"CALLS": str(self.calls), **variables}
         return wmt14_scripts.run(
             name, *arguments, folder=self.folder, commands=self.commands, variables=environment
         )
 
     def make(self, *names: str) -> None:
-        """Empty files of these names."""
+        """Make empty files with these names."""
         for name in names:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
 
     def last_call(self) -> list[str]:
-        """The arguments of the last command of fairseq's, its name first."""
+        """Return the arguments of fairseq's last command, its name first."""
         return json.loads(self.calls.read_text(encoding="utf-8").splitlines()[-1])
 
 
@@ -80,7 +80,7 @@ def place(tmp_path, stand_ins) -> Place:
 
 
 def training_configuration(arguments: list[str]) -> dict[str, Any]:
-    """What fairseq-train makes of its arguments."""
+    """Return the configuration that fairseq-train makes of its arguments."""
     words = [stock.PLUGIN if word == PLUGIN else word for word in arguments]
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, input_args=words)
@@ -89,7 +89,7 @@ def training_configuration(arguments: list[str]) -> dict[str, Any]:
 
 
 def printed_commands(text: str) -> dict[str, list[str]]:
-    """The commands of fairseq's in a dry run, by name, without what follows a ``>``."""
+    """Return fairseq's commands in a dry run by name, without their redirections."""
     text = text.replace('"$(vaswani plugin-dir)"', PLUGIN).replace("\\\n", " ")
     commands = {}
     for line in text.splitlines():
@@ -262,7 +262,7 @@ def test_a_second_start_is_refused(place, name):
 
 
 def odd_archives(www: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The small archives; one text also has what the real ones have, in a few lines."""
+    """Serve the small archives, one with a few lines of the real ones' unusual text."""
     english = ["a\u00a0b\u2007c\u202fd", "ends\u2028here\u2029and\u0085there \u009c", "\ufefffirst"]
     english += ["nul\0tab\tvt\x0bfs\x1cdel\x7f", "", " \u200b\u00ad", "cr\r", "not \udcff", "ok"]
     english += ["word " * 251, "word " * 250, "a b c d e f g h i j", "x" * 1001, "x" * 1000]

@@ -21,14 +21,14 @@ Hypothesis = tuple[float, list[int]]
 
 
 def lively_model(seed: int) -> VaswaniTransformerModel:
-    """In float64: there no two hypotheses are so close that the order of a sum decides."""
+    """Build the model in float64, in which the order of a sum never decides between hypotheses."""
     return models.lively_model(seed).double()
 
 
 def continuations(
     model: VaswaniTransformerModel, encoder_out: Any, alive: list[Hypothesis]
 ) -> list[Hypothesis]:
-    """Every prefix with every next token, best first; decoded from the start, without caches."""
+    """Return every prefix with every next token, best first; decoded anew, without caches."""
     candidates: list[Hypothesis] = []
     for score, tokens in alive:
         logits, _ = model.decoder(torch.tensor([[EOS, *tokens]]), encoder_out)
@@ -48,7 +48,10 @@ def slow_gnmt_search(
     wanted: int,
     early: bool = True,
 ) -> list[Hypothesis]:
-    """One sentence by tensor2tensor's rule, or, not ``early``, always up to ``limit`` tokens."""
+    """Translate one sentence by tensor2tensor's rule.
+
+    If not ``early``, always search up to ``limit`` tokens.
+    """
 
     def penalty(length: int) -> float:
         return ((5 + length) / 6) ** alpha
@@ -68,7 +71,7 @@ def slow_gnmt_search(
 
 
 def assert_equal(results: list[Any], expected: list[Hypothesis]) -> None:
-    """Tokens equal, scores within the rounding of float32, in which fairseq's search adds."""
+    """Assert equal tokens, and scores within the rounding of float32, in which fairseq adds."""
     assert [h["tokens"].tolist() for h in results] == [tokens for _, tokens in expected]
     scores = [h["score"].item() for h in results]
     assert scores == pytest.approx([score for score, _ in expected], abs=1e-4)

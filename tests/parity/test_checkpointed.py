@@ -13,7 +13,10 @@ from transformer_plugin.config import ConfigError, VaswaniTransformerConfig
 
 
 def outcome(**options: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
-    """The logits of a training pass with dropout, all gradients, and the bytes kept for them."""
+    """Return the results of a training pass with dropout.
+
+    They are the logits, all gradients, and the bytes kept for these.
+    """
     model = small_model(0, dropout=0.3, attention_dropout=0.1, **options).train()
     source, previous, _ = batch()
     kept = 0

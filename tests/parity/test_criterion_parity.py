@@ -23,7 +23,7 @@ def fairseqs_transformer() -> nn.Module:
 
 
 def criterion(name: str, sentence_avg: bool = False) -> FairseqCriterion:
-    """A criterion built by its registered name, as fairseq does it."""
+    """Build a criterion by its registered name, as fairseq does."""
     cfg = {"_name": name, "label_smoothing": 0.1, "sentence_avg": sentence_avg}
     return build_criterion(OmegaConf.create(cfg), task())
 
@@ -31,7 +31,7 @@ def criterion(name: str, sentence_avg: bool = False) -> FairseqCriterion:
 def loss_and_gradients(
     name: str, model: nn.Module, sentence_avg: bool
 ) -> tuple[torch.Tensor, int, dict[str, torch.Tensor], dict[str, Any]]:
-    """What fairseq's trainer gets from a criterion."""
+    """Return the results that fairseq's trainer gets from a criterion."""
     model.train()
     model.zero_grad()
     loss, sample_size, log = criterion(name, sentence_avg)(model, sample())
@@ -98,7 +98,7 @@ def override(part: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 def bent(logits: torch.Tensor) -> torch.Tensor:
-    """Logits, or log-probabilities, that are no product any more."""
+    """Distort logits, or log-probabilities, so that they are no product."""
     return (logits * 2).log_softmax(-1)
 
 

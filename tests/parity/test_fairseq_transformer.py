@@ -33,7 +33,7 @@ class PositionTable(nn.Module):
 def reference(
     ours: VaswaniTransformerModel, keep_positions: bool, words: Dictionary | None = None
 ) -> TransformerModelBase:
-    """fairseq's model with ε set to ours and our weights."""
+    """Build fairseq's model with our ε and our weights."""
     cfg = TransformerConfig()
     cfg.dropout = 0.0
     cfg.share_decoder_input_output_embed = ours.cfg.share_decoder_input_output_embed
@@ -61,7 +61,7 @@ def reference(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """By the name of each parameter, also where several are one matrix."""
+    """Return the gradient of each parameter by name, also of names that share a matrix."""
     found = model.named_parameters(remove_duplicate=False)
     return {name: parameter.grad for name, parameter in found}
 
@@ -87,7 +87,7 @@ def test_fairseq_layout_equals_fairseqs_own_positions() -> None:
 
 
 def test_the_decoders_matrix_is_fairseqs() -> None:
-    """``--share-decoder-input-output-embed``."""
+    """Check ``--share-decoder-input-output-embed`` against fairseq's."""
     ours = small_model(sinusoid_layout="fairseq", share_decoder_input_output_embed=True)
     compare(ours, keep_positions=True, dtype=torch.float32)
 
@@ -106,7 +106,7 @@ def test_the_decoders_matrix_is_fairseqs() -> None:
 def test_fairseqs_norms_and_activations(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--encoder-normalize-before``, ``--decoder-normalize-before``, ``--activation-fn``.
+    """Check ``--encoder-normalize-before``, ``--decoder-normalize-before``, ``--activation-fn``.
 
     fairseq's own swish fails in both versions: it calls the class SiLU with a tensor.
     """
@@ -179,7 +179,7 @@ def test_code_for_fairseqs_encoders_does_not_read_ours() -> None:
 
 
 def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dtype) -> None:
-    """Logits and loss, and the gradient of every parameter."""
+    """Compare logits, loss, and the gradient of every parameter."""
     close = {"rtol": 0, "atol": rounding_of_small_model(dtype)}
     theirs = reference(ours, keep_positions).to(dtype)
     source, previous, target = batch()

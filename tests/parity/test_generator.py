@@ -32,7 +32,7 @@ Results = list[list[dict[str, Tensor]]]
 
 
 def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> dict:
-    """A batch of sentences of 1 to ``longest`` tokens, padded on the left, as fairseq collates."""
+    """Return sentences of 1 to ``longest`` tokens, padded on the left, as fairseq collates them."""
     random = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (sentences,), generator=random)
     lengths[0] = longest
@@ -45,7 +45,7 @@ def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 1
 def both(
     model: VaswaniTransformerModel, sample: dict, vocabulary: int = 24, **options: Any
 ) -> list[Results]:
-    """What fairseq's generator and ours make of a batch, in float64."""
+    """Search a batch with fairseq's generator and with ours, in float64."""
     model = model.double()
     classes = (SequenceGenerator, VaswaniSequenceGenerator)
     words = dictionary(vocabulary)
@@ -70,7 +70,7 @@ def test_ids_are_those_of_the_dictionary(unkpen: float) -> None:
 
 
 def assert_same(expected: Results, results: Results) -> None:
-    """Every hypothesis of every sentence, in order, with all that fairseq says of it."""
+    """Assert that all hypotheses are equal, in order, with every value that fairseq returns."""
     assert [len(hypotheses) for hypotheses in results] == [len(h) for h in expected]
     for ours, theirs in zip(sum(results, []), sum(expected, []), strict=True):
         torch.testing.assert_close(
@@ -149,13 +149,13 @@ def test_what_our_search_cannot_do_fairseqs_does(
 
 
 def repeats(tokens: list[int], size: int) -> bool:
-    """Whether so many tokens in a row occur twice."""
+    """Return whether a window of ``size`` tokens occurs twice."""
     windows = [tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1)]
     return len(set(windows)) < len(windows)
 
 
 def greedy_without_repeats(model: Any, source: Tensor, size: int, longest: int) -> list[int]:
-    """The likeliest next token that repeats no window, by the whole prefix each time."""
+    """Take the most probable token that repeats no window, from the whole prefix each time."""
     end, pad = dictionary().eos(), dictionary().pad()
     tokens: list[int] = []
     while len(tokens) < longest:

@@ -21,14 +21,14 @@ FOREACH = {"fused": None, "foreach": True}
 
 
 def parameters(dtype: torch.dtype) -> list[nn.Parameter]:
-    """A matrix, a vector, a single number and one that never gets a gradient."""
+    """Return a matrix, a vector, a single number, and one that never gets a gradient."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(31, 17), (17,), (), (5,)]
     return [nn.Parameter(torch.randn(s, generator=generator, dtype=dtype)) for s in shapes]
 
 
 def gradients(dtype: torch.dtype) -> Iterator[list[torch.Tensor]]:
-    """The gradients of each update; some as small as ε, where its place matters."""
+    """Yield the gradients of each update; some are as small as ε, where its place matters."""
     generator = torch.Generator().manual_seed(1)
     while True:
         normal = [torch.randn(s, generator=generator, dtype=dtype) for s in [(31, 17), (17,), ()]]
@@ -38,7 +38,7 @@ def gradients(dtype: torch.dtype) -> Iterator[list[torch.Tensor]]:
 def optimizer(
     name: str, params: list[nn.Parameter], weight_decay: float = 0.0, eps: float = 1e-9
 ) -> FairseqOptimizer:
-    """Built by its registered name, as fairseq does it."""
+    """Build an optimizer by its registered name, as fairseq does."""
     cfg: dict[str, Any] = {"_name": name, "lr": [0.1], "weight_decay": weight_decay}
     cfg.update(adam_betas="(0.9, 0.98)", adam_eps=eps)
     if name == FAIRSEQS:
@@ -47,7 +47,7 @@ def optimizer(
 
 
 def update(own: FairseqOptimizer, params: list[nn.Parameter], step: int, grads: Any) -> None:
-    """What fairseq's trainer does in update ``step``, with the paper's rate."""
+    """Do update ``step`` as fairseq's trainer does, with the paper's rate."""
     own.set_lr(learning_rate(step, 64, 8))
     for param, gradient in zip(params, grads, strict=False):
         param.grad = gradient.clone()
@@ -56,7 +56,7 @@ def update(own: FairseqOptimizer, params: list[nn.Parameter], step: int, grads: 
 
 
 def close(dtype: torch.dtype) -> dict[str, float]:
-    """Some 12 operations in an update; parameters stay below 8."""
+    """Return the tolerance of some 12 operations per update; parameters stay below 8."""
     return {"rtol": 0, "atol": rounding(dtype, 12 * UPDATES, 8)}
 
 
@@ -129,7 +129,10 @@ def test_goes_on_with_other_kernels_than_the_saved_ones() -> None:
 
 
 def fp16_optimizer(name: str, params: list[nn.Parameter]) -> FP16Optimizer:
-    """fairseq's ``--fp16`` around an optimizer, parameters flattened; it asks for a GPU by name."""
+    """Return fairseq's ``--fp16`` around an optimizer, with parameters flattened.
+
+    The class that fairseq itself would choose asks for a GPU by name.
+    """
     flat = nn.Parameter(torch.cat([p.detach().float().flatten() for p in params]))
     flat.grad = torch.zeros_like(flat)
     cfg = {

@@ -83,7 +83,7 @@ def padded_on_the_left(rows):
 
 
 def loop() -> Any:
-    """examples/train.py as a module, with these lines in place of its own."""
+    """Execute examples/train.py as a module, with these lines in place of its own."""
     source = LOOP.read_text(encoding="utf-8")
     for ours, theirs in FAIRSEQS.items():
         assert source.count(ours) == 1, ours
@@ -98,15 +98,15 @@ def loop() -> Any:
 
 
 def kernel() -> dict[str, bool]:
-    """torch's kernel that vaswani_adam takes here; torch 2.2 has no fused one on a CPU."""
+    """Return the option of torch's kernel that vaswani_adam uses; 2.2 has no fused one on a CPU."""
     return EpsilonHatAdam([torch.nn.Parameter(torch.ones(1))]).implementation
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 pairs of random words, as 'vaswani prepare' leaves them.
+    """Prepare 100 pairs of random words, as 'vaswani prepare' leaves them.
 
-    So few that 8 updates are several epochs, and that batches have padding on both sides.
+    They are so few that 8 updates are several epochs, and that batches have padding on both sides.
     """
     folder = tmp_path_factory.mktemp("data")
     (folder / "bpe").mkdir()
@@ -121,7 +121,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> dict[str, Tensor]:
-    """The parameters after fairseq-train with the plugin."""
+    """Return the parameters after fairseq-train with the plugin."""
     sizes = {name: value for name, value in vars(config).items() if value}
     given = {
         **{name: value for name, value in sizes.items() if "positions" not in name},
@@ -142,7 +142,7 @@ def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> dic
 def by_the_loop(
     train: Any, folder: Path, prepare: Callable[[Any], Any] = lambda model: model
 ) -> dict[str, Tensor]:
-    """The parameters after the loop's updates; ``prepare`` may change the new model."""
+    """Return the parameters after the loop's updates; ``prepare`` may change the new model."""
     corpus = train.prepared_text(folder)
     torch.manual_seed(train.SEED)
     model = prepare(train.Transformer(train.CONFIG, len(corpus.vocabulary), len(corpus.vocabulary)))
@@ -152,7 +152,7 @@ def by_the_loop(
 
 
 def different(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> dict[str, float]:
-    """The greatest difference in each tensor that is not equal."""
+    """Return the greatest difference in each tensor that is not equal."""
     assert ours.keys() == theirs.keys()
     return {
         name: float((ours[name] - tensor).abs().max())

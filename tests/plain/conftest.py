@@ -10,5 +10,5 @@ from tests.plain.demo_folder import DEMO
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A copy of the demo's model."""
+    """Copy the demo's model into a folder of the test."""
     return Path(shutil.copytree(DEMO, tmp_path / "demo"))

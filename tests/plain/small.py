@@ -22,14 +22,14 @@ PAD, EOS = 1, 2
 
 
 def small_model(seed: int = 0, **options: Any) -> Transformer:
-    """A small model with reproducible weights, in float64 and evaluation mode."""
+    """Build a small model with reproducible weights, in float64 and evaluation mode."""
     torch.manual_seed(seed)
     config = TransformerConfig(**{**SIZES, **options})
     return Transformer(config, TYPES, TYPES).double().eval()
 
 
 def lively_model(seed: int, **options: Any) -> Transformer:
-    """A model with random weights whose sentences end at different steps."""
+    """Build a model with random weights whose sentences end at different steps."""
     model = small_model(seed, untie_embeddings=True, **options)
     with torch.no_grad():
         model.decoder.output_projection.weight[EOS].mul_(4)
@@ -38,18 +38,7 @@ def lively_model(seed: int, **options: Any) -> Transformer:
 
 
 def updates_to_learn(model: Transformer, most: int) -> int:
-    """Train on one batch until its loss has fallen to a tenth; returns the number of updates.
-
-    With Adam of section 5.3 at a rate of 0.005. The loss of the small models jumps along the way,
-    so that it is no test to compare it after a given number of updates.
-
-    Args:
-        model: a model with the vocabulary of :func:`batch`
-        most: the greatest number of updates
-
-    Raises:
-        AssertionError: the loss has not fallen to a tenth, or a parameter has no gradient.
-    """
+    """Train on one batch until its loss has fallen to a tenth; return the number of updates."""
     source, previous, target = batch()
     adam = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-9)
     model.train()
@@ -68,7 +57,7 @@ def updates_to_learn(model: Transformer, most: int) -> int:
 
 
 def batch(seed: int = 0, vocabulary: int = TYPES) -> tuple[Tensor, Tensor, Tensor]:
-    """Three sentences of unequal length as fairseq collates them.
+    """Return three sentences of unequal length as fairseq collates them.
 
     Returns:
         source [3, 6] padded on the left, previous target tokens [3, 7] and target [3, 7] padded

@@ -20,7 +20,7 @@ CONFIG = Config(pad=0, start=1, end=2)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Equation 1; True in the mask is what a query may see."""
+    """Compute equation 1; the mask is True where a query may attend."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
@@ -28,7 +28,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def attention_over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """With the softmax over another dimension."""
+    """Compute attention with the softmax over the queries."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -1e9)
@@ -36,7 +36,7 @@ def attention_over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
 
 
 def attention_masked_late(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """With the mask behind the softmax."""
+    """Compute attention with the mask after the softmax."""
     weights = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(-1)
     return (weights if mask is None else weights * mask) @ v
 
@@ -49,7 +49,7 @@ class Faulty(nn.Module):
         self.faults = faults
 
     def has(self, fault: str) -> bool:
-        """Whether this fault is on."""
+        """Return whether this fault is on."""
         return fault in self.faults
 
 
@@ -290,7 +290,7 @@ class Student(Faulty):
         return x if self.has("target: no dropout") else self.dropout(x)
 
     def earlier(self, length: int) -> Tensor:
-        """[1, 1, T, T]."""
+        """Return the causal mask [1, 1, T, T]."""
         mask = torch.ones(length, length, dtype=torch.bool).tril()
         if self.has("mask shows three words"):
             mask = mask.triu(-2)
@@ -310,7 +310,7 @@ class Student(Faulty):
         return mask[None, None]
 
     def encode(self, source: Tensor, pads: Tensor) -> list[Tensor]:
-        """What each layer gives, after what the first gets."""
+        """Return the embeddings, and the output of each layer."""
         outputs = [self.embed(source)]
         for number, layer in enumerate(self.encoder):
             x = outputs[-1]
@@ -322,7 +322,7 @@ class Student(Faulty):
         return outputs
 
     def memory(self, outputs: list[Tensor], number: int) -> Tensor:
-        """What decoder layer ``number`` reads."""
+        """Return the memory for decoder layer ``number``."""
         if self.has("ladder"):
             return outputs[number + 1]
         if self.has("ladder from the top"):
@@ -369,7 +369,7 @@ class Student(Faulty):
 
 
 def adapter(*faults: str) -> SimpleNamespace:
-    """The functions for ``check``: all of them but ``translate``, which takes seconds."""
+    """Return the functions for ``check``, without ``translate``, which takes seconds."""
 
     def build(config: Config) -> nn.Module:
         return Student(config, frozenset(faults))

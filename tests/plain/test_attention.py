@@ -115,7 +115,7 @@ def test_half_precision_does_not_overflow(function: Any) -> None:
 
 
 def by_heads(module: Any, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Section 3.2.2 head by head; x and memory may be the same."""
+    """Compute section 3.2.2 head by head; x and memory may be the same."""
     key_dim, value_dim = module.key_dim, module.value_dim
     if isinstance(module, SelfAttention):
         parts = [module.num_heads * key_dim] * 2 + [module.num_heads * value_dim]

@@ -35,12 +35,12 @@ FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.start
 
 
 def ours(**changes: Any) -> SimpleNamespace:
-    """Our adapter with other functions; without translate, which takes seconds, if not given."""
+    """Return our adapter with other functions; without translate, which is slow, if not given."""
     return SimpleNamespace(**{**FUNCTIONS, "translate": None, **changes})
 
 
 def built(plant: Callable[[nn.Module], Any]) -> SimpleNamespace:
-    """Our adapter, whose models have a bug."""
+    """Return our adapter, whose models have a bug."""
 
     def build(config: Config) -> nn.Module:
         model = OURS.build(config)
@@ -154,7 +154,7 @@ def pre_norm(model: Any) -> None:
 
 
 def with_norms(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any], None]:
-    """Another add & norm: (its parts, x, the sub-layer's output)."""
+    """Return a planter of another add & norm: (its parts, x, the sub-layer's output)."""
 
     def add_and_norm(part: Any, x: Any, sublayer: Any) -> Any:
         return function(part, x, sublayer(x))
@@ -174,7 +174,7 @@ def norm_of_a_sample(part: Any, x: Any, y: Any) -> Any:
 
 
 def with_ffn(function: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
-    """Another feed-forward network: (its parts, x)."""
+    """Return a planter of another feed-forward network: (its parts, x)."""
 
     def plant(model: Any) -> None:
         ffn = model.encoder.layers[0].feed_forward
@@ -194,7 +194,7 @@ def encoder_with_causal_mask(model: Any) -> None:
 
 
 def with_sizes(**sizes: Any) -> SimpleNamespace:
-    """Models of other sizes than those asked for."""
+    """Return our adapter with models of other sizes than those asked for."""
     return ours(build=lambda config: OURS.build(replace(config, **sizes)))
 
 

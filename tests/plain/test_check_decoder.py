@@ -145,7 +145,7 @@ SIDES = {
 
 
 def tried(faults: dict[str, Any]) -> list[Any]:
-    """All faults, two thirds of them with the slow tests: each takes part of a card."""
+    """Mark two thirds of the faults as slow: each takes part of a card."""
     return [
         pytest.param(fault, marks=[] if number % 3 == 0 else pytest.mark.slow)
         for number, fault in enumerate(faults)
@@ -160,7 +160,7 @@ def test_a_function_shows_a_fault(fault: str) -> None:
 
 
 def only(functions: Any, *names: str) -> Any:
-    """An adapter with ``build``, ``logits`` and these functions."""
+    """Return an adapter with ``build``, ``logits`` and these functions."""
     names = ("build", "logits", "CONFIG", *names)
     return type(functions)(**{name: getattr(functions, name) for name in names})
 

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         self.to_out = nn.Linear(width, width, bias=style.biases)
 
     def forward(self, x: Tensor, context: Tensor | None, mask: Tensor) -> Tensor:
-        """[B, L, D], [B, S, D] and [B, 1, L, S] → [B, L, D]."""
+        """Attend from [B, L, D] to [B, S, D] under [B, 1, L, S] → [B, L, D]."""
         context = x if context is None else context
         q = self.to_q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = self.to_kv(context).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -65,7 +65,7 @@ class FeedForward(nn.Sequential):
         )
 
     def forward(self, x: Tensor, *_: Any) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Apply the network to each position: [B, L, D] → [B, L, D]."""
         return super().forward(x)
 
 
@@ -93,7 +93,7 @@ class Stack(nn.Module):
         self.final = nn.LayerNorm(config.d_model, eps=1e-6) if style.pre_norm else nn.Identity()
 
     def forward(self, ids: Tensor, mask: Tensor, memory: Any = None, source: Any = None) -> Tensor:
-        """[B, L] → [B, L, D]."""
+        """Embed and transform ids [B, L] → [B, L, D]."""
         factor = math.sqrt(self.words.embedding_dim) if self.style.scale else 1.0
         x = self.dropout(self.words(ids) * factor + self.positions[: ids.size(1)])
         for number, (norm, sublayer) in enumerate(self.sublayers):
@@ -116,7 +116,7 @@ class Flat(nn.Module):
         self.decoder.words = self.encoder.words
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """[B, S], [B, T] → [B, T, V]."""
+        """Compute logits [B, T, V] from [B, S] and [B, T]."""
         of_source = source.ne(CONFIG.pad)[:, None, None]
         later = torch.ones(target.size(1), target.size(1), dtype=torch.bool).tril()
         memory = self.encoder(source, of_source)

@@ -30,14 +30,14 @@ class Model(nn.Module):
         self.query = nn.Linear(D, D)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """[B, S], [B, T] → [B, T, V]."""
+        """Compute logits [B, T, V] from [B, S] and [B, T]."""
         x, memory = self.tokens(target), self.tokens(source)
         weights = (self.query(x) @ memory.mT / math.sqrt(D)).softmax(-1)
         return (x + weights @ memory) @ self.tokens.weight.T
 
 
 def attend(x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of one head, with a mask [B, 1, T, S] or [T, S]."""
+    """Attend with one head, and a mask [B, 1, T, S] or [T, S]."""
     scores = x @ memory.mT / math.sqrt(D)
     if mask is not None:
         scores = scores.masked_fill(~(mask[:, 0] if mask.dim() == 4 else mask), -math.inf)

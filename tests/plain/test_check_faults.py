@@ -44,7 +44,7 @@ PLANTED = [(style, fault) for fault in FAULTS for style in fault.styles()]
 
 @lru_cache(maxsize=None)
 def clean_card(style: str, searches: bool = False) -> Card:
-    """The card of a clean style, with translate if it is asked for."""
+    """Return the card of a clean style; with translate if ``searches``."""
     return card_of(style, searches=searches)
 
 

@@ -23,18 +23,18 @@ Forward = Callable[[Any, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 def projected(self: Any, x: Tensor, keys: Tensor, values: Tensor) -> list[Tensor]:
-    """Queries, keys and values: [B, H, L, K]."""
+    """Return queries, keys and values: [B, H, L, K]."""
     return [self.split(self.q(x)), self.split(self.k(keys)), self.split(self.v(values))]
 
 
 def fused(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """One kernel of torch's."""
+    """Attend with one kernel of torch's."""
     y = F.scaled_dot_product_attention(*projected(self, x, keys, values), attn_mask=mask)
     return self.out(y.transpose(1, 2).flatten(2))
 
 
 def one_head_after_another(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """A softmax for each head."""
+    """Attend with a softmax for each head."""
     heads = []
     for q, k, v in zip(*(p.unbind(1) for p in projected(self, x, keys, values)), strict=True):
         scores = torch.bmm(q, k.transpose(1, 2)) / math.sqrt(q.size(-1))
@@ -45,7 +45,7 @@ def one_head_after_another(self: Any, x: Tensor, keys: Tensor, values: Tensor, m
 
 
 def by_einsum(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """Heads stay behind the length; scores are scaled in place."""
+    """Attend with heads behind the length, and scores scaled in place."""
     q, k, v = (p.transpose(1, 2) for p in projected(self, x, keys, values))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
     scores *= q.size(-1) ** -0.5
@@ -55,7 +55,7 @@ def by_einsum(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> 
 
 
 def both_scaled(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """Queries and keys by the fourth root, sentences and heads in one dimension."""
+    """Attend with queries and keys scaled by the fourth root, and sentences and heads merged."""
     root = torch.tensor(self.q.out_features / self.heads) ** 0.25
     q, k, v = (p.flatten(0, 1) for p in projected(self, x, keys, values))
     scores = torch.bmm(q / root, (k / root).transpose(1, 2)).unflatten(0, (-1, self.heads))
@@ -66,7 +66,7 @@ def both_scaled(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -
 
 
 def of_torchs_function(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """Sequence first, with weights that are returned; masks are True where they hide."""
+    """Attend with torch's function, sequence first; its masks are True where they hide."""
     hidden = None
     if mask is not None:
         size = (x.size(0), self.heads, x.size(1), keys.size(1))
@@ -94,7 +94,7 @@ def of_torchs_function(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask:
 
 
 def heads_in_the_batch(self: Any, x: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-    """Scaled queries are cut and put behind one another."""
+    """Attend with scaled queries, cut by heads and stacked in the batch."""
 
     def stacked(y: Tensor) -> Tensor:
         return torch.cat(y.chunk(self.heads, dim=-1), dim=0)
@@ -133,14 +133,14 @@ def test_attention_in_other_words(style: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def convolutions(self: Any, x: Tensor) -> Tensor:
-    """Of width one, over the length in the last dimension."""
+    """Apply convolutions of width one, with the length in the last dimension."""
     hidden = F.conv1d(x.transpose(1, 2), self.first.weight[..., None], self.first.bias)
     hidden = F.relu(hidden, inplace=True)
     return F.conv1d(hidden, self.second.weight[..., None], self.second.bias).transpose(1, 2)
 
 
 def matmul(self: Any, x: Tensor) -> Tensor:
-    """Of parameters."""
+    """Apply the feed-forward network by products of its parameters."""
     hidden = x.matmul(self.first.weight.T).add_(self.first.bias).clamp_(min=0)
     return hidden.matmul(self.second.weight.T) + self.second.bias
 
@@ -166,7 +166,7 @@ class WrittenNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, D] → the same."""
+        """Normalise [B, L, D] → the same shape."""
         centred = x - x.mean(-1, keepdim=True)
         variance = centred.pow(2).mean(-1, keepdim=True)
         return self.weight * centred * torch.rsqrt(variance + self.eps) + self.bias

@@ -26,7 +26,7 @@ class Encoder(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, mask: Tensor) -> Tensor:
-        """[S, B] and [B, 1, 1, S] → [S, B, D]."""
+        """Encode [S, B] under a mask [B, 1, 1, S] → [S, B, D]."""
         x = self.model.embedding(source.T)
         for layer in self.model.layers:
             x = layer(x, mask)
@@ -41,7 +41,7 @@ class Decoder(nn.Module):
         self.model = model
 
     def forward(self, target: Tensor, memory: Tensor, mask: Tensor, later: Tensor) -> Tensor:
-        """[T, B], [S, B, D] and two masks → [T, B, V]."""
+        """Compute logits [T, B, V] from [T, B], [S, B, D] and two masks."""
         x = self.model.embedding(target.T)
         for layer in self.model.layers:
             x = layer(x, later, memory.transpose(0, 1), mask)
@@ -57,7 +57,7 @@ class InAnotherStyle(nn.Module):
         self.decoder = Decoder(model.decoder)
 
     def forward(self, source: Tensor, target: Tensor, mask: Tensor, later: Tensor) -> Tensor:
-        """[S, B], [T, B] and two masks → [T, B, V]."""
+        """Compute logits [T, B, V] from [S, B], [T, B] and two masks."""
         return self.decoder(target, self.encoder(source, mask), mask, later)
 
 

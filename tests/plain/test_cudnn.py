@@ -17,13 +17,13 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 def is_on() -> bool | None:
-    """Whether torch may choose cuDNN's attention."""
+    """Return whether torch may choose cuDNN's attention."""
     return torch._C._get_cudnn_sdp_enabled() if HAS_CUDNN_ATTENTION else None
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
 def before(request: Any) -> Iterator[bool | None]:
-    """How a user has the switch."""
+    """Set the switch as a user may have it, and restore it."""
     if not HAS_CUDNN_ATTENTION:
         yield None
         return
@@ -35,7 +35,7 @@ def before(request: Any) -> Iterator[bool | None]:
 
 @pytest.fixture
 def seen(monkeypatch: Any) -> list[bool | None]:
-    """The switch at each call of torch's attention, which computes nothing."""
+    """Record the switch at each call of torch's attention, which computes nothing."""
     states: list[bool | None] = []
     monkeypatch.setattr(
         attention.F, "scaled_dot_product_attention", lambda *_: states.append(is_on())
@@ -44,7 +44,7 @@ def seen(monkeypatch: Any) -> list[bool | None]:
 
 
 def query(dtype: torch.dtype, device: str = "cuda") -> Any:
-    """What says that it is a query on a GPU."""
+    """Return a stand-in for a query on a GPU."""
     return SimpleNamespace(dtype=dtype, device=torch.device(device))
 
 

@@ -18,7 +18,7 @@ TABLE = json.loads((DEMO / "config.json").read_text(encoding="utf-8"))
 
 
 def places() -> Iterator[tuple[str, ...]]:
-    """The sections, and the keys of those that are read."""
+    """Yield the sections, and the keys of those that are read."""
     for section in TABLE:
         yield (section,)
     for section in ("architecture", "text"):
@@ -27,7 +27,7 @@ def places() -> Iterator[tuple[str, ...]]:
 
 
 def damaged(place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """config.json with another value at a place."""
+    """Return config.json with another value at a place."""
     table: dict[str, Any] = json.loads(json.dumps(TABLE))
     section = table
     for key in place[:-1]:
@@ -37,7 +37,7 @@ def damaged(place: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 
 def is_sentence(message: str) -> bool:
-    """Whether an error says in one line where it is."""
+    """Return whether an error says in one line where it is."""
     return "demo" in message and "\n" not in message
 
 

@@ -20,7 +20,7 @@ from vaswani_transformer.layers import DecoderLayer, EncoderLayer
 
 
 def model_of(name: str, seed: int = 0, **options: Any) -> Transformer:
-    """A variant as small as ``small_model``, in float64."""
+    """Build a variant as small as ``small_model``, in float64."""
     torch.manual_seed(seed)
     config = TransformerConfig(**{**SIZES, **options})
     return extend.variant(name)(config, TYPES, TYPES).double().eval()
@@ -31,7 +31,7 @@ def assert_close(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> N
 
 
 def parts_from_the_page(model: nn.Module, name: str) -> dict[str, type]:
-    """The classes of the parts that a file of the page defines."""
+    """Return the classes of the parts that a file of the page defines."""
     parts = {path: type(part) for path, part in model.named_modules()}
     return {path: kind for path, kind in parts.items() if kind.__module__ == name}
 

@@ -70,7 +70,7 @@ def test_parameters_names_hooks_and_copies_stay() -> None:
 
 @pytest.fixture(params=["this processor's", "all by oneDNN"])
 def _everywhere(request: Any, monkeypatch: Any) -> None:
-    """oneDNN is taken on every processor, for products of every size."""
+    """Use oneDNN on every processor, for products of every size."""
     if request.param == "all by oneDNN" and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         monkeypatch.setattr(linear_file, "choices_for", lambda device: AMD_AVX512)
         monkeypatch.setattr(linear_file, "MIN_MULTIPLICATIONS", 1)
@@ -112,7 +112,7 @@ def test_weights_packed_for_decoding_give_the_same_search() -> None:
 
 
 def tolerances(inputs: list[Tensor], results: list[Tensor]) -> list[float]:
-    """What rounding may change of the values, and of the gradients of the sum of their squares.
+    """Return what rounding may change: of the values, and of the gradients of their squares' sum.
 
     Some 16 results are rounded to the type one after the other, and a score, whose absolute error
     the exponential makes a weight's relative one. Sums are in float32 or float64: four over the
@@ -136,7 +136,10 @@ def tolerances(inputs: list[Tensor], results: list[Tensor]) -> list[float]:
 
 
 def masks(queries: int, keys: int) -> list[Any]:
-    """None; padding of one sentence; any, of every query; as numbers; causal as a tensor."""
+    """Return masks of several kinds.
+
+    They are None; padding of one sentence; any, of every query; numbers; causal as a tensor.
+    """
     padding = torch.ones(2, 1, 1, keys, dtype=torch.bool)
     padding[1, ..., : keys // 2] = False
     some = torch.rand(2, 1, queries, keys) < 0.6

@@ -17,7 +17,7 @@ LONG = ROWS + 44
 
 
 def long_batch(sentences: int = 4) -> tuple[Tensor, Tensor]:
-    """Another number of sentences, which are longer, one of them padded."""
+    """Return a batch of longer sentences, one of them padded."""
     generator = torch.Generator().manual_seed(3)
     source = torch.randint(4, TYPES, (sentences, LONG), generator=generator)
     target = torch.randint(4, TYPES, (sentences, LONG - 7), generator=generator)
@@ -28,7 +28,7 @@ def long_batch(sentences: int = 4) -> tuple[Tensor, Tensor]:
 
 
 def model_of(fast: bool) -> Transformer:
-    """A small model, readable or by fast kernels."""
+    """Build a small model, readable or with fast kernels."""
     model = small_model()
     if fast:
         use_fast_kernels(model)
@@ -132,7 +132,7 @@ def test_assigned_parameters_are_shared_as_before(options: dict[str, bool]) -> N
 
 
 def test_separate_matrices_stay_separate_when_they_are_assigned() -> None:
-    """``untie_embeddings``."""
+    """Check that ``untie_embeddings`` survives the assignment."""
     model = small_model(untie_embeddings=True)
     model.load_state_dict(model.state_dict(), assign=True)
     assert model.decoder.output_projection.weight is not model.decoder.embedding.tokens.weight

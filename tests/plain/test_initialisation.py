@@ -14,13 +14,16 @@ WIDE = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "head_key_dim": 8, "he
 
 
 def model(**options: Any) -> Transformer:
-    """Wide enough that the largest of a matrix's numbers is near its limit."""
+    """Build a model so wide that the largest number of a matrix is near its limit."""
     config = TransformerConfig(**{**SIZES, **WIDE, **options})
     return Transformer(config, 2000, 2000)
 
 
 def parts(layer: nn.Module) -> dict[str, tuple[Tensor, float, float]]:
-    """Matrix, its limit in tensor2tensor, and in fairseq; d = 64, f = 32, h·dk = 32, h·dv = 128."""
+    """Return each matrix with its limit in tensor2tensor and in fairseq.
+
+    d = 64, f = 32, h·dk = 32, h·dv = 128.
+    """
     fused = layer.self_attention.qkv_proj.weight
     glorot = math.sqrt(6 / (64 + 32 + 32 + 128))
     query, key, value = fused.split([32, 32, 128])

@@ -24,7 +24,7 @@ needs_onednn = pytest.mark.skipif(
 
 @pytest.fixture
 def always(monkeypatch):
-    """oneDNN is taken on every processor, for products of every size."""
+    """Use oneDNN on every processor, for products of every size."""
     monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     monkeypatch.setattr(module, "MIN_MULTIPLICATIONS", 1)
 
@@ -85,7 +85,7 @@ needs_packing = pytest.mark.skipif(
 
 @pytest.fixture
 def packed(monkeypatch):
-    """A layer with packed weights, whatever the processor."""
+    """Build a layer with packed weights, whatever the processor."""
     monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     torch.manual_seed(1)
     layer = FastLinear(48, 64)

@@ -68,7 +68,7 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
 
 
 def inputs(count: int, dtype: torch.dtype, width: int = 12, classes: int = 50) -> tuple[Any, ...]:
-    """Features [N, D], matrix [V, D] and target [N] whose logits have a standard deviation of 3."""
+    """Return features [N, D], matrix [V, D] and target [N]; logits have a deviation of 3."""
     generator = torch.Generator().manual_seed(count)
     features = torch.randn(count, width, generator=generator, dtype=torch.float64)
     weight = 3 * width**-0.5 * torch.randn(classes, width, generator=generator, dtype=torch.float64)
@@ -77,7 +77,7 @@ def inputs(count: int, dtype: torch.dtype, width: int = 12, classes: int = 50) -
 
 
 def by_formula(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
-    """The formula and autograd, in float64, with a gradient of 0.5 from above."""
+    """Compute the loss by formula and autograd, in float64, with a gradient of 0.5 from above."""
     features, weight = (t.detach().double().requires_grad_() for t in (features, weight))
     logits = features @ weight.t()
     loss, nll = label_smoothed_loss(logits.log_softmax(-1), target, epsilon, NO_PAD)
@@ -87,7 +87,7 @@ def by_formula(features: Tensor, weight: Tensor, target: Tensor, epsilon: float)
 
 
 def by_rows(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
-    """The function under test, with the same gradient from above."""
+    """Compute the loss by the function under test, with the same gradient from above."""
     sums = projected_loss(features, weight, target, epsilon, count_correct=True)
     (sums.loss * 0.5).backward()
     return result(*sums, features, weight)
@@ -105,7 +105,7 @@ def take_at_once(monkeypatch: Any, rows: int) -> None:
 
 
 def check(given: tuple[Any, ...], epsilon: float) -> None:
-    """The largest error of each result, relative to its largest element.
+    """Check the largest error of each result, relative to its largest element.
 
     Sums are over the width, the classes and the tokens; an error of a logit is a relative one of
     its probability.
@@ -211,12 +211,12 @@ def test_no_row_of_logits_is_kept(grad: bool, monkeypatch: Any) -> None:
 
 @pytest.fixture
 def _not_compiled(monkeypatch: Any) -> None:
-    """The function that would be compiled, as it is."""
+    """Run the function that would be compiled without compiling it."""
     monkeypatch.setattr(compiled_loss, "compiled_loss_of_logits", lambda: loss_of_logits)
 
 
 def graph_sums(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
-    """As ``by_rows``; the right ones are not counted."""
+    """Compute the loss as ``by_rows``, without counting the right tokens."""
     sums = loss_by_graph(features, weight, target, epsilon)
     (sums.loss * 0.5).backward()
     assert not sums.nll.requires_grad
@@ -226,7 +226,7 @@ def graph_sums(features: Tensor, weight: Tensor, target: Tensor, epsilon: float)
 
 
 def check_graph(given: tuple[Any, ...], epsilon: float) -> None:
-    """As :func:`check`; log Z multiplied by V is one more term of that size for each class."""
+    """Check as :func:`check`; log Z times V is one more term of that size for each class."""
     expected, found = by_formula(*given, epsilon), graph_sums(*given, epsilon)
     features, weight, target = given
     terms = sum(weight.shape) + len(target)

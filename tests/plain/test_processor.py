@@ -23,7 +23,7 @@ AMD = "vendor_id : AuthenticAMD\ncpu family\t: %d\nmodel\t\t: 25\nflags : avx2 a
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    """The machine's own answer is kept neither before nor after."""
+    """Forget the machine's own answer before and after a test."""
     choices_for.cache_clear()
     yield
     choices_for.cache_clear()

@@ -8,7 +8,7 @@ from vaswani_transformer.schedule import learning_rate
 
 
 def equation_3(n: int, d_model: int, warmup: int) -> float:
-    """The paper's formula in 50 digits."""
+    """Compute the paper's formula in 50 digits."""
     getcontext().prec = 50
     root = Decimal(n).sqrt()
     growing = Decimal(n) / (Decimal(warmup) * Decimal(warmup).sqrt())

@@ -16,7 +16,7 @@ from vaswani_transformer.vocabulary import FAIRSEQ_IDS
 
 
 def sentences(source: Tensor) -> list[Tensor]:
-    """Each of a batch by itself, without padding: [1, S']."""
+    """Return each sentence of a batch by itself, without padding: [1, S']."""
     return [row[row.ne(PAD)][None] for row in source]
 
 

@@ -20,12 +20,12 @@ ORDER = [1, 2, 3, 0, *range(4, TYPES)]
 
 
 def here(ids: Tensor) -> Tensor:
-    """Ids of fairseq's order as ids of ours."""
+    """Convert ids of fairseq's order to ids of ours."""
     return torch.tensor(ORDER).argsort()[ids]
 
 
 def renumbered(model: Transformer) -> Transformer:
-    """The same model with its types in our order."""
+    """Return the same model with its types in our order."""
     config = TransformerConfig(**{**SIZES, "untie_embeddings": True})
     other = Transformer(config, TYPES, TYPES, padding_idx=IDS.pad).double().eval()
     state = model.state_dict()

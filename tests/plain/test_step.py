@@ -25,7 +25,7 @@ OPTIONS = {"beam": 4, "max_len_a": 0, "max_len_b": 12}
 
 
 def run_search(model: Transformer, sentences: int = 3, **options: Any) -> Hypotheses:
-    """The hypotheses of a padded batch."""
+    """Return the hypotheses of a padded batch."""
     source = batch(4)[0][:sentences]
     chosen: Any = SearchOptions(**{**OPTIONS, **options})
     with torch.no_grad():
@@ -34,7 +34,7 @@ def run_search(model: Transformer, sentences: int = 3, **options: Any) -> Hypoth
 
 @pytest.fixture(name="steps")
 def _steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Gets an entry for each step that runs as one function."""
+    """Return a list that grows with each step that runs as one function."""
     steps: list[int] = []
     run = step_file.DecoderStep.__call__
 
@@ -47,14 +47,14 @@ def _steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def run_layer_by_layer(model: Transformer, **options: Any) -> Hypotheses:
-    """As :func:`run_search`, with every step layer by layer."""
+    """Search as :func:`run_search`, with every step layer by layer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_file, "make_step", lambda decoder: None)
         return run_search(model, **options)
 
 
 def assert_identical(first: Hypotheses, second: Hypotheses) -> None:
-    """To the last bit: tokens, their scores, and the hypotheses'."""
+    """Assert equality to the last bit: of tokens, their scores, and the hypotheses' scores."""
     assert first.sentences == second.sentences
     assert torch.equal(first.scores, second.scores)
     for name in ("tokens", "token_scores"):
@@ -63,18 +63,18 @@ def assert_identical(first: Hypotheses, second: Hypotheses) -> None:
 
 
 def in_bf16(model: Transformer) -> Transformer:
-    """The whole model in bfloat16."""
+    """Convert the whole model to bfloat16."""
     return use_fast_kernels(model).bfloat16()  # type: ignore[return-value]
 
 
 def packed(model: Transformer) -> Transformer:
-    """As the engine of ``vaswani translate`` has it."""
+    """Pack the weights, as the engine of ``vaswani translate`` does."""
     pack_weights(use_fast_kernels(model.float()))
     return model
 
 
 def converted(model: Transformer) -> Transformer:
-    """The same for ``--precision bf16``, on a processor with units for it."""
+    """Convert and pack the weights, as for ``--precision bf16`` on a processor with its units."""
     convert_to_bf16(use_fast_kernels(model.float()))
     return packed(model)
 

@@ -20,7 +20,7 @@ TYPES = 4 + len(WORDS)
 
 @pytest.fixture(scope="module")
 def loop() -> Any:
-    """The loop as a module."""
+    """Import the loop as a module."""
     pytest.importorskip("sacrebleu")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
@@ -34,7 +34,7 @@ def small_model(d_model: int) -> Transformer:
 
 
 def pairs(count: int) -> list[tuple[list[int], list[int]]]:
-    """Random sentences; the end of sentence is 2."""
+    """Return random sentences; the end of sentence is 2."""
     dice = random.Random(1)
     return [
         ([*dice.choices(range(4, TYPES), k=n % 5 + 1), 2], [*dice.choices(range(4, TYPES), k=3), 2])

@@ -30,7 +30,7 @@ SEARCH = ["--beam", "8", "--lenpen", "0.6", "--max-len-a", "1", "--max-len-b", "
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory) -> Path:
-    """A data-bin of different rows of 3 to 6 numbers, source and target the same."""
+    """Prepare different rows of 3 to 6 numbers, source and target the same."""
     chance = random.Random(5)
     different = set()
     while len(different) < TRAIN + VALID + TEST:
@@ -46,7 +46,7 @@ def copies(tmp_path_factory) -> Path:
 
 
 def rows_right(copies: Path, checkpoint: Path) -> int:
-    """The number of test rows that a checkpoint copies without a mistake."""
+    """Count the test rows that a checkpoint copies without a mistake."""
     lines = stock.generate(copies, str(checkpoint), *SEARCH)
     references = {n: columns[0] for n, columns in stock.results(lines, "T").items()}
     hypotheses = {n: columns[1] for n, columns in stock.results(lines, "H").items()}

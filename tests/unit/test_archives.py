@@ -129,7 +129,7 @@ PART = Part("corpus", (Source("http://host/a.tgz"),), {"en-de": ["c.de-en.en.gz"
 
 
 def extracted(archive, files):
-    """Both sides of a part, as bytes."""
+    """Return both sides of a part, as bytes."""
     archives.pack(archive, files)
     extract(PART, archive, ("en", "de"), archive.parent)
     return [(archive.parent / f"corpus.{lang}").read_bytes() for lang in ("en", "de")]

@@ -50,7 +50,7 @@ def data_of(text):
 
 @pytest.fixture(scope="module")
 def heads():
-    """A model whose encoder and decoder differ in layers and heads; its weights."""
+    """Return the weights of a model whose encoder and decoder differ in layers and heads."""
     model = small_model(encoder_layers=3, encoder_attention_heads=2).eval()
     return head_weights(model, [5, 6, 7, 2], [8, 9, 10, 11, 12, 2])
 

@@ -63,7 +63,7 @@ def test_tied_matrices_stay_one() -> None:
 
 
 def save(path: Path, updates: int | None, value: float = 0.0, **changed: Any) -> Path:
-    """A checkpoint as fairseq writes it, with one parameter of four equal values."""
+    """Save a checkpoint as fairseq writes it, with one parameter of four equal values."""
     dictionaries, seed = changed.pop("dictionaries", {}), changed.pop("seed", 1)
     state = {
         "cfg": {
@@ -83,7 +83,7 @@ def save(path: Path, updates: int | None, value: float = 0.0, **changed: Any) ->
 
 
 def invoke(*arguments: Any) -> int:
-    """``vaswani average ARGUMENTS``, whose errors are raised."""
+    """Run ``vaswani average ARGUMENTS``, whose errors are raised."""
     words = [str(argument) for argument in arguments]
     return average.run(parse(argparse.ArgumentParser(), average.Options, words))
 
@@ -94,7 +94,7 @@ def weight(path: Path) -> list[float]:
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
-    """Updates 100 to 600 with the parameter at updates / 100, as fairseq names its files."""
+    """Save updates 100 to 600 under fairseq's names, with the parameter at updates / 100."""
     folder = tmp_path / "runs" / "demo" / "checkpoints"
     files = {1: "checkpoint1", 2: "checkpoint_2_200", 3: "checkpoint2"}
     files.update({4: "checkpoint_3_400", 5: "checkpoint3", 6: "checkpoint_last"})
@@ -203,7 +203,7 @@ class Distance:
 
 @pytest.fixture
 def validated(run_folder: Path, monkeypatch: Any) -> Path:
-    """``run_folder`` as a run whose validation is ``Distance``; its best is update 500, 5.0."""
+    """Make ``run_folder`` a run whose validation is ``Distance``; its best is update 500, 5.0."""
     (run_folder / "config.yaml").write_text("task: {data: gone}", encoding="utf-8")
     monkeypatch.setattr("vaswani.training.choosing_average.Validation", Distance)
     monkeypatch.setattr("vaswani.training.checkpoints.Validation", Distance)

@@ -40,7 +40,7 @@ def test_a_spread_is_one_cell_and_a_missing_figure_a_dash():
 
 
 def event(name, device, count, microseconds, scope=0, **more):
-    """A sum of torch's profiler."""
+    """Return a stand-in for a sum of torch's profiler."""
     kind = SimpleNamespace(name=device)
     times = {"self_device_time_total": microseconds, "self_cpu_time_total": microseconds}
     return SimpleNamespace(key=name, device_type=kind, count=count, scope=scope, **times, **more)
@@ -178,7 +178,7 @@ def test_joined_sentences_are_whole_and_their_translations_are_joined_alike(
 
 
 def is_made_of(words, sentences):
-    """Whether ``words`` are some of ``sentences``, one after the other."""
+    """Return whether ``words`` are some of ``sentences``, one after the other."""
     if not words:
         return True
     starts = (n for n in range(1, len(words) + 1) if words[:n] in sentences)

@@ -10,7 +10,7 @@ from vaswani.scoring import bleu
 
 
 def expected(precisions, length, reference):
-    """BLEU's formula (Papineni et al., 2002)."""
+    """Compute BLEU's formula (Papineni et al., 2002)."""
     penalty = math.exp(1 - reference / length) if length < reference else 1.0
     return 100 * math.prod(precisions) ** 0.25 * penalty
 

@@ -19,7 +19,7 @@ from transformer_plugin.checkpoints import (
 
 
 def checkpoint(**parts: Any) -> dict[str, Any]:
-    """What fairseq asks of a checkpoint."""
+    """Return the parts of a checkpoint that fairseq requires."""
     return {
         "model": {"encoder.weight": torch.arange(4.0)},
         "cfg": {"model": {"_name": "vaswani_transformer"}},

@@ -116,7 +116,7 @@ NOT_SHOWN = [
 
 
 def words(document: str) -> str:
-    """What is written by hand in a document, on one line."""
+    """Return a document's handwritten text, on one line."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return " ".join(BLOCK.sub("", text).split())
 
@@ -134,7 +134,7 @@ def verdict(difference: Difference) -> str:
 
 
 def filled(claim: Claim) -> str:
-    """A claim's text with the figures of the record."""
+    """Return a claim's text with the figures of the record."""
     difference = difference_of(claim.record, claim.key, claim.row)
     assert difference.width is not None and difference.p is not None
     value = f"{abs(difference.value):.{claim.decimals}f}"

@@ -30,7 +30,7 @@ def test_the_limits_are_those_of_moses(source, target, reason):
 
 
 def chunk(*rows):
-    """A chunk of pairs of bytes."""
+    """Return a chunk of pairs of bytes."""
     sides = [b"".join(row[side] + b"\n" for row in rows) for side in (0, 1)]
     return Chunk(1, sides, len(rows))
 

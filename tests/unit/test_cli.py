@@ -27,7 +27,7 @@ SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))
 
 
 def refused(capsys, *argv) -> str:
-    """The one line on stderr of a command that exits with 1."""
+    """Return the one line on stderr of a command that exits with 1."""
     assert cli.main(list(argv)) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines
@@ -202,7 +202,7 @@ def test_unknown_experiments_name_the_nearest(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def small(tmp_path, tiny_data_bin, monkeypatch) -> Path:
-    """An experiment on the digits, as a file; commands run in an empty folder."""
+    """Write an experiment on the digits; commands run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
     table["task"]["data"] = str(tiny_data_bin)

@@ -49,14 +49,14 @@ def sizes(cfg: Any) -> dict[str, Any]:
 
 
 def from_command_line(arguments: list[str]) -> Any:
-    """The model's configuration as fairseq-train makes it of its arguments."""
+    """Return the model's configuration as fairseq-train makes it of its arguments."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", *arguments])
     return convert_namespace_to_omegaconf(args).model
 
 
 def from_yaml(name: str) -> Any:
-    """The model's configuration as fairseq makes it of ``model._name`` in YAML."""
+    """Return the model's configuration as fairseq makes it of ``model._name`` in YAML."""
     from fairseq.dataclass.initialize import add_defaults
 
     cfg = OmegaConf.create({"task": {"_name": "translation"}, "model": {"_name": name}})

@@ -37,7 +37,7 @@ def sample(target: Tensor) -> dict[str, Any]:
 
 
 def reduced(*logs: dict[str, Any]) -> Any:
-    """The meters after fairseq's metrics took in the logs of several processes."""
+    """Return the meters after fairseq's metrics took in the logs of several processes."""
     with metrics.aggregate(new_root=True) as meters:
         VaswaniLabelSmoothedCrossEntropy.reduce_metrics(list(logs))
     return meters

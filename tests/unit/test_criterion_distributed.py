@@ -18,12 +18,12 @@ CASES = [(wrapper, untied) for wrapper in WRAPPERS for untied in (False, True)]
 
 
 def model(untied: bool) -> nn.Module:
-    """With the same weights in every process."""
+    """Build a model with the same weights in every process."""
     return small_model(untie_embeddings=untied).train()
 
 
 def wrapped(name: str, own: nn.Module) -> nn.Module:
-    """As fairseq wraps a model, but for the device number, which a CPU has not."""
+    """Wrap a model as fairseq does, but without a device number, which a CPU has not."""
     group = torch.distributed.group.WORLD
     if name == "legacy_ddp":
         wrapper = LegacyDistributedDataParallel(own, process_group=group)
@@ -41,7 +41,7 @@ def criterion() -> VaswaniLabelSmoothedCrossEntropy:
 
 
 def _rank(rank: int, folder: str) -> None:
-    """One of two processes: the first two sentences, or the third, twice in every case."""
+    """Train one of two processes: on the first two sentences, or the third, twice in every case."""
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
     )

@@ -51,7 +51,7 @@ class Watch(TorchDispatchMode):
         self.waits: list[str] = []
 
     def answer(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What the device would answer; None for an operation that asks it nothing."""
+        """Return the device's answer; None for an operation that asks it nothing."""
         if func is torch.ops.aten.nonzero.default:
             count = max(1, args[0].numel() - 1)
             return torch.empty(count, args[0].dim(), dtype=torch.int64, device=META)
@@ -81,7 +81,7 @@ class Watch(TorchDispatchMode):
 
 
 def model_on_meta(dtype: torch.dtype, **options: Any) -> VaswaniTransformerModel:
-    """A model that has its table of positions already.
+    """Build a model that has its table of positions already.
 
     That is a formula, evaluated on the CPU in float64 (which not every device has) and then moved,
     once for each doubling of the longest sentence.
@@ -95,7 +95,7 @@ def model_on_meta(dtype: torch.dtype, **options: Any) -> VaswaniTransformerModel
 
 
 def counting_task() -> VaswaniTranslationTask:
-    """Our task, whose batches say how many target tokens they have."""
+    """Build our task, whose batches say how many target tokens they have."""
     own = VaswaniTranslationTask(VaswaniTranslationConfig(), dictionary(), dictionary())
     own.datasets["train"] = LanguagePairDataset([], [], dictionary())
     return own

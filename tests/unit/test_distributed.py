@@ -17,7 +17,7 @@ TORCHRUNS = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
 
 
 def config(gpus: int, **given):
-    """The section that matters, with fairseq's defaults on a machine of so many GPUs."""
+    """Return the section of launching, with fairseq's defaults on a machine of ``gpus`` GPUs."""
     numbers = dict.fromkeys(("distributed_world_size", "distributed_num_procs"), max(1, gpus))
     defaults = {**numbers, "distributed_rank": 0, "distributed_init_method": None}
     return SimpleNamespace(distributed_training=SimpleNamespace(**{**defaults, **given}))
@@ -106,7 +106,7 @@ SLURM.update(SLURM_JOB_ID="45678", SLURM_CPUS_PER_TASK="32")
 
 
 def environment(tmp_path, activate: str) -> str:
-    """A virtual environment, as far as the script looks at it."""
+    """Make a virtual environment, as far as the script looks at it."""
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "activate").write_text(activate)
     return str(tmp_path / "env")

@@ -36,12 +36,12 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
 
 def without_code(path: Path) -> str:
-    """A page's text, without its blocks."""
+    """Return a page's text, without its blocks."""
     return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link to one of its headings may be called, as GitHub does."""
+    """Return the anchors of a page's headings, as GitHub forms them."""
     found: Counter[str] = Counter()
     names = set()
     for heading in re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE):

@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def part(server, sha256=SHA256, **known) -> Part:
-    """An archive with a primary and a mirror."""
+    """Return an archive with a primary and a mirror."""
     places = [f"{server.base}/{folder}/{folder}.tgz" for folder in ("primary", "mirror")]
     return Part("corpus", tuple(Source(url, sha256=sha256, **known) for url in places), {})
 

@@ -13,7 +13,7 @@ TABLE, SUMMARY = (FOLDER / "evalb.txt").read_text(encoding="utf-8").split("=== S
 
 
 def line(number, found):
-    """A comparison as EVALB prints it, in the first eight columns."""
+    """Return a comparison as EVALB prints it, in the first eight columns."""
     shares = [(found.matched, found.gold), (found.matched, found.test)]
     recall, precision = (f"{percent(*share):.2f}" for share in shares)
     counts = (found.matched, found.gold, found.test)

@@ -28,7 +28,7 @@ ROWS = {"ours": {}, "not trained": {}}
 
 
 def write_rows(rows: dict[str, Any]) -> SystemsExperiment:
-    """An experiment with these rows, of the YAML file ``small``."""
+    """Write an experiment with these rows, of the YAML file ``small``."""
     table = {"title": "Small", "question": "Which?", "expected": "nothing", "base": "small"}
     sizes = {"change": ["optimization.max_update=12"], "average": 2, "rate_updates": 4}
     folder = Path("table").resolve()
@@ -38,7 +38,7 @@ def write_rows(rows: dict[str, Any]) -> SystemsExperiment:
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
-    """The only training of an experiment, done and scored."""
+    """Make the only training of an experiment, done and scored."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data" / "dict.en.txt", "a 1")
     recipe = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
 
 
 def write_config(recipe: dict[str, Any]) -> None:
-    """The YAML file ``small``, which a command reads once."""
+    """Write the YAML file ``small``, which a command reads once."""
     write(Path("configs") / "small.yaml", yaml.safe_dump(recipe, sort_keys=False))
     fairseq_runs.config_of.cache_clear()
 
@@ -73,7 +73,7 @@ def score(run: Path, translation: Scores) -> None:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What would have been run."""
+    """Record the commands instead of running them."""
     started: list[list[str]] = []
 
     def run_command(command: list[str]) -> int:

@@ -105,7 +105,7 @@ def fill(part):
 
 @pytest.fixture
 def folder(tmp_path):
-    """What an export leaves, with nothing in its model."""
+    """Write an export with nothing in its model."""
     write_folder(tmp_path / "exported", fill, EXPORTED)
     return tmp_path / "exported"
 
@@ -148,7 +148,7 @@ def test_without_its_package_a_target_is_refused(folder, tmp_path, monkeypatch, 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A run with a packed model, and its prepared text beside it."""
+    """Make a run with a packed model, and its prepared text beside it."""
     packed.pack(tmp_path / "runs" / "mine" / "model")
     (tmp_path / "runs/mine/config.yaml").write_text("task: {data: data/mine/data-bin}\n")
     text = tmp_path / "data" / "mine" / "text"
@@ -208,7 +208,7 @@ def test_the_card_has_a_command_that_reads_text_as_the_model_does(run):
 
 
 def table_of(**changed):
-    """An export's table with other sections."""
+    """Return an export's table with other sections."""
     return ExportTable.from_json({**TABLE, **changed}, "vaswani.json")
 
 

@@ -27,13 +27,13 @@ NAMES = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Every module of ``vaswani``, parsed, with its path in it."""
+    """Yield every module of ``vaswani``, parsed, with its path in it."""
     for path in sorted(PACKAGE.rglob("*.py")):
         yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def constants(tree: ast.AST) -> set[str]:
-    """The words and texts in a module; a part of a message is not the name alone."""
+    """Return the words and texts in a module; a part of a message is not the name alone."""
     return {
         node.value
         for node in ast.walk(tree)
@@ -42,7 +42,7 @@ def constants(tree: ast.AST) -> set[str]:
 
 
 def joined_to_paths(tree: ast.AST) -> set[str]:
-    """The names that a module joins to paths, as in ``folder / "text"``."""
+    """Return the names that a module joins to paths, as in ``folder / "text"``."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

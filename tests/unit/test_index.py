@@ -16,7 +16,7 @@ TOKENS = struct.pack("<10H", *sum(TEXT, []))
 
 
 def written(folder, index=INDEX, tokens=TOKENS) -> str:
-    """The prefix of the two files."""
+    """Write the two files, and return their prefix."""
     (folder / "text.idx").write_bytes(index)
     (folder / "text.bin").write_bytes(tokens)
     return str(folder / "text")

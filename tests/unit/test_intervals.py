@@ -112,7 +112,7 @@ def test_holms_method_by_an_example() -> None:
 
 
 def simulated(rng: Any, effects: dict[str, float], missing: bool) -> dict[str, dict[int, float]]:
-    """A table of three seeds: effects of rows and seeds, and errors with a deviation of 0.4."""
+    """Return a random table of three seeds: effects of rows and seeds, errors of deviation 0.4."""
     seeds = {seed: rng.normal(0, 1) for seed in (1, 2, 3)}
     values = {}
     for row, effect in effects.items():
@@ -170,7 +170,7 @@ def test_a_mean_is_printed_with_each_value_and_no_other_interval() -> None:
 
 
 def counts(matches: Any) -> Any:
-    """Counts of sentences of 13 words with so many matches of 10 of each n-gram, as BLEU's."""
+    """Return BLEU's counts of sentences of 13 words, with ``matches`` of 10 of each n-gram."""
     length = np.full(len(matches), 13)
     lines = [length, length, *[matches] * 4, *[np.full(len(matches), 10)] * 4]
     return np.stack(lines, axis=1)

@@ -79,7 +79,7 @@ def test_parts_hear_the_number_of_updates() -> None:
 
 
 def train_three_updates() -> dict[str, torch.Tensor]:
-    """The weights after updates as fairseq's trainer makes them, in what it asks of both."""
+    """Return the weights after three updates, by the calls of fairseq's trainer."""
     model: Any = small_model(dropout=0.1)
     own = optimizer(list(model.parameters()))
     torch.manual_seed(1)

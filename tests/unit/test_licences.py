@@ -17,7 +17,7 @@ OF_THE_DEMO = ("experiments/neighbours/records/**/*", "benchmarks/results/*_unsp
 
 
 def patterns() -> list[str]:
-    """The paths in the column "where", links and patterns alike."""
+    """Return the paths in the column "where", links and patterns alike."""
     found = []
     for line in PAGE.splitlines():
         if line.startswith("|"):
@@ -28,7 +28,7 @@ def patterns() -> list[str]:
 
 @cache
 def files_in_archives() -> dict[str, bytes]:
-    """The files in the archives of all records, by their paths once they are unpacked there."""
+    """Return the files in the archives of all records, by the paths to which they unpack."""
     contents = {}
     for top in ("benchmarks", "experiments"):
         for archive in ROOT.glob(f"{top}/**/{ARCHIVE}"):
@@ -40,7 +40,7 @@ def files_in_archives() -> dict[str, bytes]:
 
 @cache
 def files() -> list[str]:
-    """Every file that the page may name, those in archives among them."""
+    """Return every file that the page may name, those in archives among them."""
     paths = list(files_in_archives())
     for top in ("benchmarks", "experiments", "models", "tests"):
         on_disk = (path for path in (ROOT / top).rglob("*") if path.is_file())
@@ -49,7 +49,7 @@ def files() -> list[str]:
 
 
 def files_of(patterns: Iterable[str]) -> list[str]:
-    """Every file that a pattern matches, once for each pattern that does."""
+    """Return every file that a pattern matches, once for each pattern."""
     named = []
     for pattern in patterns:
         expression = re.compile(expression_of(pattern))
@@ -58,7 +58,7 @@ def files_of(patterns: Iterable[str]) -> list[str]:
 
 
 def expression_of(pattern: str) -> str:
-    """The regular expression of a pattern of paths."""
+    """Return the regular expression of a pattern of paths."""
     parts = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*"}
     pieces = re.split(r"(\*\*/|\*\*|\*)", pattern)
     return "".join(parts.get(piece, re.escape(piece)) for piece in pieces)

@@ -31,7 +31,7 @@ with locked(Path(sys.argv[1]), "it is used"):
 
 
 def holder(path: Path) -> "subprocess.Popen[str]":
-    """Another process that holds the lock; to be killed."""
+    """Start another process that holds the lock; to be killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -144,7 +144,7 @@ def test_a_file_that_was_removed_meanwhile_is_not_taken_for_the_lock(tmp_path, m
 
 
 def without_locks(handle, operation):
-    """What a file system says that has none."""
+    """Raise the error of a file system without locks."""
     raise OSError(errno.ENOSYS, "Function not implemented")
 
 

@@ -26,7 +26,7 @@ LSTM = ["--arch", "lstm", "--encoder-embed-dim", "32", "--decoder-embed-dim", "4
 
 
 def command_line(arguments: list[str]) -> DictConfig:
-    """The configuration that ``fairseq-train data ARGUMENTS`` makes."""
+    """Return the configuration that ``fairseq-train data ARGUMENTS`` makes."""
     parser = options.get_training_parser()
     fixed = ["data", "-s", "en", "-t", "de", "--cpu", "--max-tokens", "100", "--optimizer", "adam"]
     args = options.parse_args_and_arch(parser, [*fixed, "--stop-min-lr", "-1", *arguments])
@@ -34,7 +34,7 @@ def command_line(arguments: list[str]) -> DictConfig:
 
 
 def trainer(cfg: DictConfig) -> Trainer:
-    """fairseq's trainer, built in the order of fairseq-train."""
+    """Build fairseq's trainer in the order of fairseq-train."""
     add_defaults(cfg)
     words = dictionary()
     task = TranslationTask(cfg.task, words, words)
@@ -79,7 +79,7 @@ class Recorder(FairseqOptimizer):
 def schedule(
     model: Any = None, lr: list[float] | None = None, **options: Any
 ) -> VaswaniInverseSqrt:
-    """The schedule built by its registered name beside a model section, as in the trainer."""
+    """Build the schedule by its registered name beside a model section, as in the trainer."""
     with omegaconf_no_object_check():
         cfg = OmegaConf.create(
             {

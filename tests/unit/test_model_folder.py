@@ -31,7 +31,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def folder(made, tmp_path):
-    """A copy to damage."""
+    """Copy the folder, so that it may be damaged."""
     return shutil.copytree(made, tmp_path / "model")
 
 
@@ -49,14 +49,14 @@ def change(section, **values):
 
 
 def flip(folder):
-    """One bit of one weight."""
+    """Change one bit of one weight."""
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-100] ^= 1
     (folder / "model.safetensors").write_bytes(data)
 
 
 def use_windows_line_ends(folder):
-    """As git writes files where core.autocrlf is true."""
+    """Write line ends as git does where core.autocrlf is true."""
     dictionary = folder / "dict.en.txt"
     dictionary.write_bytes(dictionary.read_bytes().replace(b"\n", b"\r\n"))
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def place(tiny_data_bin, tmp_path, monkeypatch) -> Path:
-    """An empty folder with data/mine as ``vaswani prepare`` leaves it."""
+    """Enter a folder with only data/mine, as ``vaswani prepare`` leaves it."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_data_bin, tmp_path / "data" / "mine" / "data-bin")
     return tmp_path

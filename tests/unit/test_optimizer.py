@@ -16,13 +16,13 @@ from transformer_plugin.optimizer import (
 
 
 def optimizer(params: list[nn.Parameter], **options: Any) -> VaswaniAdam:
-    """Built by its registered name with the defaults, but for ``options``."""
+    """Build an optimizer by its registered name with the defaults, except for ``options``."""
     cfg = OmegaConf.structured(VaswaniAdamConfig(lr=[0.1]))
     return build_optimizer(OmegaConf.merge(cfg, {"_name": "vaswani_adam", **options}), params)
 
 
 def parameter(*gradient: float) -> nn.Parameter:
-    """A parameter of zeros that has this gradient."""
+    """Return a parameter of zeros that has this gradient."""
     result = nn.Parameter(torch.zeros(len(gradient)))
     result.grad = torch.tensor(gradient)
     return result

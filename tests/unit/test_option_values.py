@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") -> str:
-    """The sentence with which an experiment and these changes are refused."""
+    """Return the sentence with which an experiment and these changes are refused."""
     with pytest.raises((UserError, ConfigError)) as stopped:
         read_configuration(path, overrides)
     assert "\n" not in str(stopped.value)

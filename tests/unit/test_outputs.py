@@ -49,7 +49,7 @@ stop = Stop()
 
 
 def audit(event: str, arguments: Any) -> None:
-    """Python calls this before each operation, whichever function leads to it."""
+    """Stop before an operation that changes files; Python calls this before each one."""
     if event in CHANGES or event == "open" and arguments[2] & WRITING:
         stop()
 
@@ -68,7 +68,7 @@ def stopped_before(step: int, error: BaseException) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _stoppable(monkeypatch):
-    """Flushing to disk has no event of its own (and takes its time)."""
+    """Replace flushing to disk, which has no event of its own (and takes time), by a stop."""
     monkeypatch.setattr(os, "fsync", lambda handle: stop())
     if not hasattr(sys, "stoppable"):  # a hook cannot be removed
         sys.addaudithook(audit)
@@ -76,7 +76,7 @@ def _stoppable(monkeypatch):
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Every file with its content; in the records without times."""
+    """Return every file with its content; the records without times."""
     found: dict[str, Any] = own_text.contents(folder)
     for name in ("test.json", ".stages/tok.json"):
         if name in found:
@@ -90,7 +90,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 def stage_folder(place: Path, text: str) -> None:
-    """Of ``prepare``."""
+    """Write a stage as ``prepare`` does."""
 
     outputs = PreparedText(place).outputs("tok")
     with outputs.write(text) as draft:
@@ -101,7 +101,7 @@ def stage_folder(place: Path, text: str) -> None:
 
 
 def translations(place: Path, text: str) -> None:
-    """Of ``generate``."""
+    """Write translations as ``generate`` does."""
     results = translation_outputs(Translations(place, "test"))
     with results.write(text) as draft:
         if not draft.is_made:
@@ -110,7 +110,7 @@ def translations(place: Path, text: str) -> None:
 
 
 def model_folder(place: Path, text: str) -> None:
-    """Of ``pack``."""
+    """Write a model folder as ``pack`` does."""
 
     def fill(part: Path) -> None:
         write_json(part / PACKED.table, {"format": PACKED.format, "origin": text})
@@ -120,14 +120,14 @@ def model_folder(place: Path, text: str) -> None:
 
 
 def page(place: Path, text: str) -> None:
-    """Of ``attention``, and of ``reproduce table1``."""
+    """Write a folder as ``attention`` and ``reproduce table1`` do."""
     with FolderOutputs(place / "page", "page.json", "vaswani attention").write() as draft:
         (draft.path / "page.html").write_text(text)
         draft.record["source"] = text
 
 
 def average(place: Path, text: str) -> None:
-    """Of ``average``: one file, which is only replaced by its like."""
+    """Write one file as ``average`` does, which only replaces its like."""
 
     def check(path: Path) -> None:
         assert not path.exists() or path.read_text() in ("old", "newer")

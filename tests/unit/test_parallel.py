@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def write(folder, lines, name="t"):
-    """Two parallel files: what is given, and its numbers."""
+    """Write two parallel files: the lines, and their numbers."""
     paths = [folder / f"{name}.en", folder / f"{name}.de"]
     paths[0].write_bytes(b"".join(line + b"\n" for line in lines))
     paths[1].write_bytes(b"".join(b"%d\n" % n for n in range(len(lines))))
@@ -29,7 +29,7 @@ def write(folder, lines, name="t"):
 
 
 def twice():
-    """Makes work: the double of a number."""
+    """Return work that doubles a number."""
     return lambda item: item * 2
 
 
@@ -38,17 +38,17 @@ def refuse(item):
 
 
 def fails():
-    """Makes work that refuses 7."""
+    """Return work that refuses 7."""
     return lambda item: refuse(item) if item == 7 else item
 
 
 def dies():
-    """Makes work that kills its process at 7."""
+    """Return work that kills its process at 7."""
     return lambda item: os.kill(os.getpid(), signal.SIGKILL) if item == 7 else item
 
 
 def slow():
-    """Makes work that says when it begins, and never ends."""
+    """Return work that says when it begins, and never ends."""
     return lambda item: os.write(1, b"begun\n") and time.sleep(100)
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
 
 
 def runs(pid):
-    """Whether a process is there, and has not ended without anybody's notice."""
+    """Return whether a process exists, and is no zombie."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:

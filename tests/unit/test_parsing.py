@@ -19,7 +19,7 @@ GOLD = read_trees(Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb")
 
 
 def log_p(tree: Tree, trees: list[Tree], remembered: int) -> float:
-    """A tree's log-probability, by counting the rules of the training trees."""
+    """Return a tree's log-probability, by counting the rules of the training trees."""
     rules = Counter(r for one in trees for r in pcfg.rules_of(pcfg.nested(one), remembered))
     parents: Counter = Counter()
     for rule, count in rules.items():

@@ -29,7 +29,7 @@ def test_every_planted_bug_applies_and_names_tests_that_exist():
 
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    """A project of one module and one test."""
+    """Make a project of one module and one test."""
     (tmp_path / "tests" / "mutants").mkdir(parents=True)
     (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
     (tmp_path / "tests" / "test_a.py").write_text("import a\ndef test_x(): assert a.x == 1\n")
@@ -66,7 +66,7 @@ def test_the_page_of_bugs_names_the_file_of_each():
 
 
 def diff_shown(page: str, name: str) -> list[str]:
-    """The lines of the first diff below a bug's name; none where the next bug comes first."""
+    """Return the lines of the first diff below a bug's name; none if the next bug comes first."""
     _, _, text = page.partition(f"`{name}`, `{mutants.read(name).file}`")
     until_next_bug = re.split(r"^(?:### |## )", text, maxsplit=1, flags=re.MULTILINE)[0]
     diff = re.search(r"```diff\n(.*?)```", until_next_bug, re.DOTALL)

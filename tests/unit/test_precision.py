@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def for_inference(**generation: Any) -> Any:
-    """What fairseq hands to a model that it prepares."""
+    """Return what fairseq hands to a model that it prepares for inference."""
     return SimpleNamespace(generation=SimpleNamespace(no_beamable_mm=True, **generation))
 
 
 @pytest.fixture
 def units(monkeypatch: Any) -> Any:
-    """Says whether the machine has bf16 units."""
+    """Return a function that sets whether the machine has bf16 units."""
 
     def given(present: bool) -> None:
         for place in ("precision", "fast.linear"):
@@ -43,7 +43,7 @@ def units(monkeypatch: Any) -> Any:
 
 
 def logits(model: Any) -> torch.Tensor:
-    """What the model says of the example batch, at its real positions."""
+    """Return the model's logits of the example batch, at its real positions."""
     source, previous, target = batch()
     return model(source, None, previous)[0][target.ne(1)]
 

@@ -16,14 +16,14 @@ DRAW_CURVE = training_progress.draw_curve  # which conftest.py leaves out
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time in seconds, in a list."""
+    """Return the time in seconds, in a list that tests change."""
     now = [100.0]
     monkeypatch.setattr("vaswani.training.training_progress.time.monotonic", lambda: now[0])
     return now
 
 
 def said(progress, tag, **stats):
-    """As fairseq's progress bar gives its numbers: at the end of an epoch with the set's name."""
+    """Report numbers as fairseq's progress bar does: after an epoch with the set's name."""
     prefix = "" if tag == "train_inner" else f"{tag}_"
     progress.note(tag, numbers({prefix + key: value for key, value in stats.items()}))
 
@@ -41,7 +41,7 @@ def test_seconds_are_those_of_every_start(tmp_path, clock):
 
 @pytest.fixture
 def shown(clock, monkeypatch):
-    """What the bar of a terminal shows; its clock is ``clock``."""
+    """Return the screen of a terminal with a bar, whose clock is ``clock``."""
     screen = io.StringIO()
 
     class Bar(tqdm):

@@ -24,7 +24,7 @@ TRAINED_BY_FAIRSEQ = [
 
 
 def config_at(plan: FairseqRow, rate: float) -> Any:
-    """The configuration of a row at one of the rates that it may choose."""
+    """Return the configuration of a row at one of the rates that it may choose."""
     change = plan.rates.get(rate, [])
     return config_of(find_config(plan.base).resolve(), (*plan.change, *change))
 
@@ -51,7 +51,7 @@ def test_a_records_rates_are_those_of_its_rows_and_of_its_logs(folder: Path) -> 
 
 
 def row(rate: float, *figures: tuple[float, float]) -> dict[str, Any]:
-    """A cell with BLEU and perplexity of each seed."""
+    """Return a cell with BLEU and perplexity of each seed."""
     runs = []
     for seed, (bleu, perplexity) in enumerate(figures, 1):
         runs.append({"run": f"runs/r/x_{rate}_seed{seed}", "bleu": bleu, "perplexity": perplexity})

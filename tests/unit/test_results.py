@@ -99,7 +99,7 @@ COMPARED = [
 
 
 def recorded_input(folder: Path, run: dict[str, Any]) -> ScoreInput:
-    """What a run translated, beside its references; skips where their text is not prepared."""
+    """Return a run's translations beside its references; skip if their text is not prepared."""
     name = Path(run["run"]).name
     scores = json.loads(record_file(folder, f"{name}.score.json"))
     kind, sides = next(iter(scores["files"].items()))

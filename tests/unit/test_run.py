@@ -13,7 +13,7 @@ VASWANI = Path(__file__).resolve().parents[2] / "vaswani"
 
 
 def trained(folder: Path, config: str = "task: {data: 'a:b'}") -> Run:
-    """A run with a configuration alone."""
+    """Make a run with a configuration alone."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(config, encoding="utf-8")
     return Run(folder)

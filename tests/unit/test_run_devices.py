@@ -20,7 +20,7 @@ def config(processes: int = 1, precision: str = "fp32", **common: bool):
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Two GPUs, as far as torch is asked about them."""
+    """Make torch report two GPUs."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda number: "NVIDIA H100")

@@ -29,7 +29,7 @@ DATA = Fingerprint({"dict.en.txt": "1", TRAIN: "2", VALID: "3"})
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A run's folder with its records and a checkpoint."""
+    """Make a run's folder with its records and a checkpoint."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(CONFIG))
@@ -40,7 +40,7 @@ def folder(tmp_path) -> Path:
 
 
 def refuse(folder, change=None, **changed):
-    """``changed_data`` with a changed configuration or changed files."""
+    """Call ``changed_data`` with a changed configuration or changed files."""
     data = Fingerprint({**DATA.sha256, **changed})
     return run_record.changed_data(OmegaConf.merge(CONFIG, change or {}), data, Run(folder))
 

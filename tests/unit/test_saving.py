@@ -49,13 +49,13 @@ def full_disk(data: bytes) -> bytes:
 
 
 def passing(data: bytes) -> bytes:
-    """As of a network file system."""
+    """Raise the error of a network file system."""
     raise OSError(errno.EIO, "Input/output error")
 
 
 @pytest.fixture
 def save(tmp_path, monkeypatch):
-    """``save(happens, times)`` onto an older file; returns its path."""
+    """Return ``save(happens, times)``, which writes onto an older file and returns its path."""
     protect()
     path = tmp_path / "checkpoint_last.pt"
     path.write_bytes(b"what was good")

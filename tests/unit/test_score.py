@@ -27,7 +27,7 @@ def _here(tmp_path, monkeypatch):
 
 
 def command(hypotheses, references, *options):
-    """``vaswani score`` of lines beside lines: its exit code."""
+    """Run ``vaswani score`` of lines beside lines, and return its exit code."""
     arguments = ["--hypotheses", str(write(Path("h"), *hypotheses))]
     if references is not None:
         arguments += ["--references", str(write(Path("r"), *references))]
@@ -35,7 +35,7 @@ def command(hypotheses, references, *options):
 
 
 def score(hypotheses, references, *options):
-    """The report on lines beside lines."""
+    """Score lines beside lines, and return the report."""
     assert command(hypotheses, references, *options) == 0
     return json.loads(Path("h.score.json").read_text(encoding="utf-8"))
 
@@ -174,7 +174,7 @@ def test_scores_replace_scores_and_nothing_else(capsys):
 
 @pytest.fixture
 def newstest(tmp_path, monkeypatch):
-    """sacreBLEU's wmt14/full in small words: a cache of its files, as it keeps them."""
+    """Write sacreBLEU's wmt14/full in short sentences, as its cache keeps the files."""
     from sacrebleu.dataset import DATASETS
 
     for known in ("wmt14/full", "wmt14"):
@@ -221,7 +221,7 @@ def test_the_document_has_the_published_figures():
 
 
 def p_values(hypotheses, references, other, *options):
-    """Of the difference, by measure."""
+    """Return the p of the difference, by measure."""
     write(Path("other"), *other)
     found = score(hypotheses, references, "--compare", "other", *options)["comparison"]
     return [row["p"] for row in found["metrics"].values()]
@@ -252,7 +252,7 @@ def test_p_counts_differences_in_both_directions():
     differing = [line for line, ours in enumerate(first) if ours != second[line]]
 
     def difference(exchanged):
-        """|BLEU of the first - of the second| once these sentences are exchanged."""
+        """Return |BLEU of the first - of the second| once these sentences are exchanged."""
         systems = [first.copy(), second.copy()]
         for line in exchanged:
             systems[0][line], systems[1][line] = second[line], first[line]

@@ -13,7 +13,7 @@ TRACEBACK = "\n-- Process 1 terminated with the following error:\nTraceback …:
 
 
 def raised(last_line: str) -> Exception:
-    """Torch's error for a process whose traceback ends so."""
+    """Return torch's error for a process whose traceback ends with this line."""
     return error_of_process(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
 
 

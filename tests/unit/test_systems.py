@@ -30,7 +30,7 @@ VARIANTS = [
 
 
 def model_of(variant: type[Transformer], seed: int = 0) -> Transformer:
-    """A variant as small as ``small_model``, in float64."""
+    """Build a variant as small as ``small_model``, in float64."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = SIZES
     return variant(Config(**sizes), TYPES, TYPES).double().eval()

@@ -102,9 +102,10 @@ def test_operations_of_a_token(sizes, source, target, pair):
 
 
 def bytes_that_autograd_keeps(config, vocabulary, length):
-    """Of an update of two sentences by our criterion: all that the backward pass needs.
+    """Count the bytes that the backward pass needs of an update of two sentences by our criterion.
 
-    Besides the parameters; and their number.
+    Returns:
+        the bytes besides the parameters, and the number of parameters
     """
     own_task = task(dictionary(vocabulary))
     model = VaswaniTransformerModel.build_model(config, own_task).train()

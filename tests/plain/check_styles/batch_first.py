@@ -195,7 +195,7 @@ def optimizer(model):
 
 @torch.no_grad()
 def translate(model, source, beam=4, alpha=0.6, extra=50):
-    """All sentences together: the beams of a sentence are rows beside each other."""
+    """Translate all sentences together: the beams of a sentence are adjacent rows."""
     model.eval()
     batch = source.size(0)
     limit = source.size(1) + extra

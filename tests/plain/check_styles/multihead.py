@@ -111,7 +111,7 @@ def build(config):
 
 
 def causal_mask(length):
-    """True hides, as torch has it."""
+    """Return the causal mask, which is True where it hides, as in torch."""
     return torch.ones(length, length, dtype=torch.bool).triu(1)
 
 

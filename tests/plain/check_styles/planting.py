@@ -15,7 +15,7 @@ STYLES = ("batch_first", "multihead", "sequence_first")
 
 
 def text_of(style: str, fault: Fault | None = None) -> str:
-    """A style's text, with a fault.
+    """Return a style's text, with a fault if one is given.
 
     Raises:
         ValueError: the text that the fault replaces is not there
@@ -29,7 +29,7 @@ def text_of(style: str, fault: Fault | None = None) -> str:
 
 
 def card_of(style: str, fault: Fault | None = None, searches: bool = False) -> Card:
-    """The card of a style with a fault; without ``translate`` unless it is asked for."""
+    """Return the card of a style with a fault; without ``translate`` unless ``searches``."""
     text = text_of(style, fault)
     if not searches:
         text += "\n\ntranslate = None\n"

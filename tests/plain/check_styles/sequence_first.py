@@ -17,7 +17,7 @@ CONFIG = Config(pad=PAD, start=START, end=END)
 
 
 def sinusoids(positions, width):
-    """Positions [L] → [L, 1, m]."""
+    """Return the sinusoids of positions [L]: [L, 1, m]."""
     exponent = torch.arange(0, width, 2.0) / width
     angle = positions[:, None] / torch.pow(torch.tensor(10000.0), exponent)
     table = torch.zeros(len(positions), width)
@@ -63,7 +63,7 @@ class Heads(nn.Module):
         return k, v
 
     def forward(self, x, memory, hidden, cache=None):
-        """``hidden`` is True where a key is not seen: [i or 1, j, b or 1]."""
+        """Attend; ``hidden`` is True where a key is not seen: [i or 1, j, b or 1]."""
         q = torch.einsum("ibm,mnd->ibnd", x, self.query) + self.query_bias
         k, v = self.keys_and_values(memory) if memory is not None else (None, None)
         if cache is not None and k is not None:
@@ -128,7 +128,7 @@ class Model(nn.Module):
         self.drop = nn.Dropout(config.dropout)
 
     def embed(self, ids, first=0):
-        """Ids [L, b] → [L, b, m]."""
+        """Embed ids [L, b] → [L, b, m]."""
         x = F.embedding(ids, self.words) * self.width**0.5
         positions = torch.arange(first, first + len(ids), dtype=torch.float)
         return self.drop(x + sinusoids(positions, self.width))
@@ -155,7 +155,7 @@ class Model(nn.Module):
         return x @ self.words.T
 
     def step(self, tokens, position, caches, cross_caches, source_hidden):
-        """Logits [b, V] of the next tokens; caches grow by one position."""
+        """Return logits [b, V] of the next tokens; caches grow by one position."""
         x = self.embed_target(tokens[None], position)
         for layer, cache, cross in zip(self.decoder, caches, cross_caches):
             x = layer(x, None, None, source_hidden, cache, cross)
@@ -222,7 +222,7 @@ def translate(model, source, width=4, alpha=0.6):
 
 
 def beam_search(model, sentence, width, alpha, extra):
-    """Step by step with caches, for one sentence [S]."""
+    """Search step by step with caches, for one sentence [S]."""
     longest = len(sentence) + extra
     memory, source_hidden = model.encode(sentence[:, None])
     caches = [[] for _ in model.decoder]

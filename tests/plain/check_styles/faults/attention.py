@@ -16,7 +16,7 @@ S_CAUSAL = "later = torch.ones(len(target), len(target)).triu(1).bool()[:, :, No
 
 
 def of_scale(name: str, says: str, a: str, s: str) -> Fault:
-    """Another factor of the scores."""
+    """Return a fault with another factor of the scores."""
     return Fault(
         name,
         id="attention-scale",
@@ -27,7 +27,10 @@ def of_scale(name: str, says: str, a: str, s: str) -> Fault:
 
 
 def of_causal(name: str, says: str, change: str, id: str = "target-visible|causal-mask") -> Fault:
-    """Another mask of later words; ``change`` takes ``m``, true where a word is hidden."""
+    """Return a fault with another mask of later words.
+
+    ``change`` is an expression in ``m``, which is true where a word is hidden.
+    """
     return Fault(
         name,
         id=id,
@@ -54,7 +57,7 @@ def of_causal(name: str, says: str, change: str, id: str = "target-visible|causa
 
 
 def of_queries(name: str, says: str, a: str, s: str, id: str = "stray-activation") -> Fault:
-    """Something done to projected queries and keys."""
+    """Return a fault that changes projected queries and keys."""
     return Fault(
         name,
         id=id,

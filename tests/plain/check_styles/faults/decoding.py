@@ -6,7 +6,7 @@ from .fault import Edits, Fault
 def of_search(
     name: str, id: str, says: str, batch_first: Edits, multihead: Edits, sequence_first: Edits
 ) -> Fault:
-    """A fault for which the card needs ``translate``."""
+    """Return a fault for which the card needs ``translate``."""
     return Fault(
         name,
         id=id,
@@ -44,7 +44,7 @@ S_EVAL = "model.eval()\n    return"
 
 
 def of_penalty(name: str, says: str, value: str) -> Fault:
-    """Another penalty, in terms of ``n`` tokens, the end included."""
+    """Return a fault with another penalty, in terms of ``n`` tokens, the end included."""
     return of_search(
         name,
         "length-penalty",
@@ -59,7 +59,7 @@ def of_penalty(name: str, says: str, value: str) -> Fault:
 
 
 def of_limit(name: str, says: str, value: str) -> Fault:
-    """Another greatest length, in terms of the source's ``s``."""
+    """Return a fault with another greatest length, in terms of the source's ``s``."""
     return of_search(
         name,
         "length-limit",

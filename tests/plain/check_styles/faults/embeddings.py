@@ -18,7 +18,10 @@ S_SUM = "return self.drop(x + sinusoids(positions, self.width))"
 
 
 def of_angle(name: str, says: str, angle: str, id: str = "sinusoids") -> Fault:
-    """Other angles, in terms of positions ``p`` [L, 1], pairs ``i`` [d/2] and ``d``."""
+    """Return a fault with other angles.
+
+    They are an expression in positions ``p`` [L, 1], pairs ``i`` [d/2] and ``d``.
+    """
     return Fault(
         name,
         id=id,
@@ -45,7 +48,7 @@ def of_angle(name: str, says: str, angle: str, id: str = "sinusoids") -> Fault:
 
 
 def of_columns(name: str, says: str, even: str, odd: str, id: str = "sinusoids") -> Fault:
-    """Other functions of the angle ``a`` in even and odd dimensions."""
+    """Return a fault with other functions of the angle ``a`` in even and odd dimensions."""
     return Fault(
         name,
         id=id,
@@ -68,7 +71,7 @@ def of_columns(name: str, says: str, even: str, odd: str, id: str = "sinusoids")
 
 
 def of_table(name: str, id: str, says: str, change: str) -> Fault:
-    """Something done to the table ``t`` [L, D] before it is added to ``x``."""
+    """Return a fault that changes the table ``t`` [L, D] before it is added to ``x``."""
     a = change.replace("t", "self.table[: ids.size(1)]", 1) if change.startswith("t") else change
     return Fault(
         name,
@@ -88,7 +91,7 @@ def of_table(name: str, id: str, says: str, change: str) -> Fault:
 
 
 def of_factor(name: str, id: str, says: str, factor: str) -> Fault:
-    """Another factor of the embedding; ``d`` is d_model."""
+    """Return a fault with another factor of the embedding; ``d`` is d_model."""
     return Fault(
         name,
         id=id,

@@ -22,6 +22,6 @@ class Fault:
     """whether the card needs ``translate``, which takes a second"""
 
     def styles(self) -> list[str]:
-        """The styles in which it is planted."""
+        """Return the styles in which the fault is planted."""
         names = ("batch_first", "multihead", "sequence_first")
         return [name for name in names if getattr(self, name)]

@@ -10,7 +10,7 @@ M_CLASS = "class EncoderBlock(nn.Module):"
 
 
 def of_norm(name: str, id: str, says: str, body: str, s_body: str = "") -> Fault:
-    """Another norm of x, in terms of ``w`` and ``b``."""
+    """Return a fault with another norm of x, in terms of ``w`` and ``b``."""
     new = (
         "class Norm(nn.Module):\n"
         "    def __init__(self, width, eps=1e-6):\n"
@@ -35,7 +35,10 @@ def of_norm(name: str, id: str, says: str, body: str, s_body: str = "") -> Fault
 def of_layers(
     name: str, id: str, says: str, a: str, m: str, s: str, everywhere: bool = True
 ) -> Fault:
-    """Another sum: ``n(x)`` is the norm, ``f(x)`` the sub-layer with its dropout, in the encoder."""
+    """Return a fault with another sum in the encoder.
+
+    In it ``n(x)`` is the norm, and ``f(x)`` the sub-layer with its dropout.
+    """
     return Fault(
         name,
         id=id,

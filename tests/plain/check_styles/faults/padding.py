@@ -12,7 +12,7 @@ S_CROSS = "x = layer(x, hidden, memory, source_hidden)"
 
 
 def of_mask(name: str, shown: str, hidden: str, says: str, id: str = "source-padding") -> Fault:
-    """A fault in the expression that makes the source's mask.
+    """Return a fault in the expression that makes the source's mask.
 
     Args:
         name: of the fault

@@ -41,7 +41,7 @@ S_END = "        self.drop = nn.Dropout(config.dropout)\n\n    def embed("
 
 
 def of_scores(name: str, id: str, says: str, a: str, s: str) -> Fault:
-    """Other scores of hand-written attention."""
+    """Return a fault with other scores in hand-written attention."""
     return Fault(
         name,
         id=id,

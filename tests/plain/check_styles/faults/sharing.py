@@ -15,7 +15,10 @@ S_END = "self.drop = nn.Dropout(config.dropout)\n\n    def embed("
 def of_ends(
     name: str, says: str, a: str, m: tuple[str, str], s: str, id: str = "shared-modules"
 ) -> Fault:
-    """Lines at the end of the constructor, with ``layers`` of the encoder or decoder."""
+    """Return a fault with more lines at the end of the constructor.
+
+    In them ``layers`` are those of the encoder or decoder.
+    """
     return Fault(
         name,
         id=id,

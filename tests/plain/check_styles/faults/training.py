@@ -32,7 +32,10 @@ class HandAdam(torch.optim.Optimizer):
 
 
 def of_optimizer(name: str, says: str, call: str, id: str = "adam", above: str = "") -> Fault:
-    """Another optimizer of ``PARAMETERS``; ``above`` are lines before the function."""
+    """Return a fault with another optimizer of ``PARAMETERS``.
+
+    ``above`` are lines before the function.
+    """
     head = [("def optimizer(model):", f"{above}def optimizer(model):")] if above else []
     return Fault(
         name,
@@ -50,7 +53,7 @@ S_RATE = "return rate / 512**0.5"
 
 
 def of_rate(name: str, says: str, value: str) -> Fault:
-    """Another learning rate."""
+    """Return a fault with another learning rate."""
     return Fault(
         name,
         id="learning-rate",
@@ -62,7 +65,7 @@ def of_rate(name: str, says: str, value: str) -> Fault:
 
 
 def of_dropout(name: str, id: str, says: str, new: str) -> Fault:
-    """Another dropout module in place of each."""
+    """Return a fault with another dropout module in place of each."""
     old = "nn.Dropout(config.dropout)"
     return Fault(
         name,
@@ -75,7 +78,7 @@ def of_dropout(name: str, id: str, says: str, new: str) -> Fault:
 
 
 def of_loss(name: str, id: str, says: str, value: str) -> Fault:
-    """Another loss of ``logits`` and ``target``."""
+    """Return a fault with another loss of ``logits`` and ``target``."""
     head = f"import torch.nn.functional as F\n    return {value}\n    "
     return Fault(
         name,

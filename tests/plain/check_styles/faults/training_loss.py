@@ -19,7 +19,10 @@ S_MEAN = "return per_word.sum() / (words != PAD).sum()"
 def of_call(
     name: str, id: str, says: str, inputs: str, words: str, source: str = "source"
 ) -> Fault:
-    """Another decoder input, other words to predict, or another source, in terms of ``target``."""
+    """Return a fault in the call of the model or the loss, in terms of ``target``.
+
+    It is another decoder input, other words to predict, or another source.
+    """
     call = f"return loss(logits(model, {source}, {inputs}), {words})"
     return Fault(
         name,
@@ -36,7 +39,7 @@ PREVIOUS = f"torch.cat([{STARTS}, target[:, :-1]], 1)"
 
 
 def of_loss(name: str, id: str, says: str, value: str) -> Fault:
-    """Another function of the logits ``z`` and the words ``y``, in training_loss alone."""
+    """Return a fault in training_loss: another function of logits ``z`` and words ``y``."""
     function = f"z = logits(model, source, {PREVIOUS})\n    y = target\n    {value}"
     head = "import torch.nn.functional as F\n    "
     return Fault(
