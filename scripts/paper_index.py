@@ -23,12 +23,12 @@ SOURCES = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks")
 PAGE = ROOT / "docs" / "paper.md"
 HEAD = """# The paper as an index
 
-Each part of "Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)) with
-its code and tests. [Fidelity](fidelity.md) says what differs, and [the
-walkthrough](../examples/walkthrough/paper.ipynb) explains the parts by running them. Made by:
+Find the code and the tests of each part of "Attention Is All You Need"
+([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)). [Fidelity](fidelity.md) says what differs,
+and [the walkthrough](../examples/walkthrough/paper.ipynb) explains the parts.
 
 ```sh
-python scripts/paper_index.py     # from docs/paper.yaml and the `paper` marks of the tests
+python scripts/paper_index.py     # makes this page from docs/paper.yaml and marks of the tests
 ```
 """
 
