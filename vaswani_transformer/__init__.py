@@ -15,11 +15,11 @@ In the order in which to read it:
     schedule.py         equation 3
     search/             greedy decoding, beam search (6.1)
     search_options.py   the beam, the length penalty, limits of the length
-    cache.py            what the decoder keeps between the steps of a search
+    cache.py            keys and values that the decoder keeps between the steps of a search
     vocabulary.py       types and their ids
     precision.py        bf16
-    fast/               quicker forms of some modules, each equal to the readable one
-    io/                 what is not the paper: packed models, hashes of files, Moses' text
+    fast/               faster versions of some modules, with equal results
+    io/                 not in the paper: packed models, hashes of files, Moses' text
 
 examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
 """
@@ -54,9 +54,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """``from vaswani_transformer import Transformer``: what needs torch is imported when asked for.
+    """Import a name of :data:`__all__` when it is first used.
 
-    ``search_options.py``, ``vocabulary.py`` and most of ``io`` need none.
+    So ``search_options.py``, ``vocabulary.py`` and most of ``io`` can be used without torch.
     """
     for module, names in _MODULES.items():
         if name in names:
@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what there is, imported or not."""
+    """Return the names in this package, imported or not."""
     return sorted({*globals(), *__all__})

@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "swish": F.silu,
 }
-"""By fairseq's names for ``--activation-fn``; the paper's is the first (equation 2)."""
+"""Functions by their fairseq names (``--activation-fn``); the first is the paper's (equation 2)."""
 
 
 class NormFirst(AddAndNorm):
@@ -28,7 +28,7 @@ class NormFirst(AddAndNorm):
     """
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[B, L, D] → [B, L, D]; ``sublayer`` maps the same shapes."""
+        """Return x plus the sub-layer's output [B, L, D]; ``sublayer`` maps [B, L, D] to itself."""
         return x + self.dropout(sublayer(self.norm(x)))
 
 
@@ -49,5 +49,5 @@ class ActivatedFeedForward(FeedForward):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Apply the network at every position: [B, L, D] → [B, L, D]."""
         return self.fc2(self.dropout(self.activation(self.fc1(x))))

@@ -3,10 +3,10 @@
 Shape letters: B batch, T queries (target), S keys (source), H heads, D model width,
 K width of each head's queries and keys (d_k), V width of each head's values (d_v).
 
-A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a query may look at a
-key, or a float tensor that is added to the scores. (``nn.MultiheadAttention`` means the opposite:
-there True hides a key.) It broadcasts to [B, H, T, S]. It has to leave
-each query a key to look at: a softmax of nothing but -∞ is NaN.
+A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a query may attend to
+a key, or a float tensor that is added to the scores. (``nn.MultiheadAttention`` means the opposite:
+there True hides a key.) It broadcasts to [B, H, T, S]. Every query needs at least one visible key:
+a softmax over -∞ alone is NaN.
 
 ``cache`` is for decoding alone (cache.py), and may be skipped at a first reading. In training with
 the plugin, these classes are swapped for faster ones with the same result (fast/).
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from .cache import LayerCache
 
 Mask: TypeAlias = Tensor | None
-"""None where every query may look at every key."""
+"""None if every query may attend to every key."""
 Weights: TypeAlias = list[Tensor] | None
-"""A list to which an attention appends its weights [B, H, T, S]; None where nobody wants them."""
+"""List to which an attention appends its weights [B, H, T, S]; None if they are not needed."""
 
 
 def attention(
@@ -34,13 +34,13 @@ def attention(
     dropout: float = 0.0,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
+    """Compute Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
 
     Args:
         query: [B, H, T, K]
         key: [B, H, S, K]
         value: [B, H, S, V]
-        mask: where a query may look
+        mask: where a query may attend
         dropout: probability with which a weight is set to zero
         is_causal: use the causal mask (3.2.3); only if T = S
 
@@ -49,7 +49,7 @@ def attention(
 
     Raises:
         TypeError: the mask is neither boolean nor float.
-        ValueError: there is a mask besides ``is_causal``.
+        ValueError: both a mask and ``is_causal`` are given.
     """
     check_mask(mask, is_causal)
     if is_causal:
@@ -81,17 +81,17 @@ def check_mask(mask: Mask, is_causal: bool) -> None:
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Let each position attend to itself and those before it (3.2.3): bool [length, length]."""
+    """Return the mask that shows each position itself and earlier ones (3.2.3): bool [T, T]."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def padding_mask(is_padding: Tensor | None) -> Mask:
-    """Let every query attend to every key that is not padding: bool [B, S] → [B, 1, 1, S]."""
+    """Return the mask that shows every key but padding: bool [B, S] → [B, 1, 1, S]."""
     return None if is_padding is None else ~is_padding[:, None, None, :]
 
 
 class MultiHeadAttention(nn.Module):
-    """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O (3.2.2): what its two uses share.
+    """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O (3.2.2): the base of both attentions.
 
     Each head has its own slice of every projection, so that h small products become one large one.
     The projections have biases, as in tensor2tensor; the paper's equations show none.
@@ -123,20 +123,19 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.key_dim = embed_dim // num_heads if key_dim is None else key_dim
         self.value_dim = embed_dim // num_heads if value_dim is None else value_dim
-        #: of all heads together: H·K, of keys as of queries, and H·V
+        #: width of all heads together: H·K of queries and of keys, H·V of values
         self.key_width = num_heads * self.key_dim
         self.value_width = num_heads * self.value_dim
-        # Never called. It is here so that train() and eval() set its ``training``, which
-        # attend_heads reads.
+        # Never called: train() and eval() set its ``training``, which attend_heads reads.
         self.dropout = nn.Dropout(dropout)
         self.out_proj = nn.Linear(self.value_width, embed_dim)  # W^O
 
     def extra_repr(self) -> str:
-        """Return what torch prints of this module beside its parts."""
+        """Return what torch prints of this module in addition to its parts."""
         return f"num_heads={self.num_heads}, key_dim={self.key_dim}, value_dim={self.value_dim}"
 
     def split_heads(self, projected: Tensor) -> Tensor:
-        """[B, L, H·K] → [B, H, L, K]."""
+        """Split the last dimension into heads: [B, L, H·K] → [B, H, L, K]."""
         batch, length, width = projected.shape
         heads = projected.view(batch, length, self.num_heads, width // self.num_heads)
         return heads.transpose(1, 2)
@@ -150,9 +149,20 @@ class MultiHeadAttention(nn.Module):
         weights: Weights = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Equation 1 in every head, then W^O: [B, H, T, K], [B, H, S, K], [B, H, S, V] → [B, T, D].
+        """Compute equation 1 in every head, then multiply by W^O (3.2.2).
 
-        When decoding with a cache, T is 1, the new token, and S counts all tokens so far.
+        In decoding with a cache, T is 1, the new token, and S counts all tokens so far.
+
+        Args:
+            query: [B, H, T, K]
+            key: [B, H, S, K]
+            value: [B, H, S, V]
+            mask: where a query may attend
+            weights: gets the weights [B, H, T, S]
+            is_causal: use the causal mask
+
+        Returns:
+            [B, T, D].
         """
         rate = self.dropout.p if self.dropout.training else 0.0
         heads, own_weights = attention(query, key, value, mask, rate, is_causal)  # [B, H, T, V]
@@ -177,12 +187,14 @@ class SelfAttention(MultiHeadAttention):
         weights: Weights = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Args:
+        """Attend from each position of a sequence to the positions of the same sequence.
+
+        Args:
             x: [B, T, D]
-            mask: where a query may look
-            cache: in incremental decoding, of the keys and values of the earlier positions
+            mask: where a query may attend
+            cache: keys and values of the earlier positions, in incremental decoding
             weights: gets the weights [B, H, T, S]
-            is_causal: no position looks at later ones; for a whole sequence, without ``mask``
+            is_causal: no position attends to later ones; for a whole sequence, without ``mask``
 
         Returns:
             [B, T, D].
@@ -218,7 +230,7 @@ class CrossAttention(MultiHeadAttention):
         self.kv_proj = nn.Linear(embed_dim, self.key_width + self.value_width)
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, D] → [B, H, S, K] and [B, H, S, V]."""
+        """Project ``memory`` [B, S, D] to keys [B, H, S, K] and values [B, H, S, V]."""
         key, value = self.kv_proj(memory).split([self.key_width, self.value_width], dim=-1)
         return self.split_heads(key), self.split_heads(value)
 
@@ -230,9 +242,10 @@ class CrossAttention(MultiHeadAttention):
         cache: LayerCache | None = None,
         weights: Weights = None,
     ) -> Tensor:
-        """As in :class:`SelfAttention`, with the encoder's output ``memory`` [B, S, D].
+        """Attend from each target position to the encoder's output ``memory`` [B, S, D].
 
-        The cache keeps the source's keys and values, which are the same in every step.
+        Other arguments and the result are as in :class:`SelfAttention`. The cache keeps the
+        source's keys and values, which are the same in every step.
         """
         if cache is None:
             key, value = self.keys_and_values(memory)

@@ -122,7 +122,7 @@ def big(**changes: Any) -> TransformerConfig:
 
 
 ACTIVATION_NAMES = ["relu", "gelu", "swish"]
-"""Of the feed-forward network's activation; alternatives.py has the functions."""
+"""Names of the feed-forward activations; alternatives.py has the functions."""
 SIZES = (
     "encoder_layers",
     "encoder_embed_dim",
@@ -135,15 +135,15 @@ SIZES = (
     "head_key_dim",
     "head_value_dim",
 )
-"""Options that are numbers of something."""
+"""Options that are a size: whole numbers of at least 1."""
 
 
 def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
-    """Raise ValueError for sizes and options of which no model can be made.
+    """Raise ValueError for sizes and options with which no model can be made.
 
     Args:
         config: a :class:`TransformerConfig`, or anything with its fields
-        spelling: how the message is to write a field's name
+        spelling: function that writes a field's name in the message
     """
     width = config.encoder_embed_dim
     if config.decoder_embed_dim != width:

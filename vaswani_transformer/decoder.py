@@ -18,7 +18,7 @@ from .layers import DecoderLayer, LayerContext
 
 
 class AttentionWeights(NamedTuple):
-    """Of each layer, or of those that were asked for."""
+    """Attention weights of each layer, or of the layers that were requested."""
 
     self_attention: list[Tensor]
     """[B, H, T', T]"""
@@ -27,12 +27,12 @@ class AttentionWeights(NamedTuple):
 
 
 class DecoderContext(NamedTuple):
-    """What kernels, decoding and plots add to a pass through the stack."""
+    """Options of a pass through the stack, for kernels, decoding and plots."""
 
     is_causal: bool = False
     """No position attends to later ones (3.2.3), without a mask; only for a whole sequence."""
     cache: DecoderCache | None = None
-    """Of the earlier positions; only the others are computed."""
+    """Keys and values of the earlier positions; only the new positions are computed."""
     need_weights: bool = False
     """Return the attention weights of every layer."""
     need_alignment: bool = False
@@ -40,7 +40,7 @@ class DecoderContext(NamedTuple):
 
     @property
     def need_any_weights(self) -> bool:
-        """Whether any attention weights are wanted."""
+        """Whether any attention weights are needed."""
         return self.need_weights or self.need_alignment
 
 
@@ -58,7 +58,7 @@ class Decoder(nn.Module):
         embedding: of target tokens and positions
         layers: N of them
         output_projection: D → V
-        final_norm: ends the stack; nothing in the paper, where each layer ends with a norm
+        final_norm: ends the stack; none in the paper, where each layer ends with a norm
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Decoder(nn.Module):
             self.register_load_state_dict_post_hook(share_output_matrix)
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """Return the target shifted right [B, T], padded on the right → logits [B, T, V]."""
+        """Return the logits [B, T, V] of a target [B, T], shifted right and padded on the right."""
         return self.output_layer(self.features(tokens, memory)[0])
 
     def features(
@@ -88,21 +88,22 @@ class Decoder(nn.Module):
         need_weights: bool = False,
         need_alignment: bool = False,
     ) -> tuple[Tensor, AttentionWeights]:
-        """Return what :meth:`output_layer` makes logits of, and attention weights.
+        """Return the input of :meth:`output_layer`, and attention weights.
 
         Args:
             tokens: [B, T]
             memory: the encoder's output for the same B sentences
-            cache: of the earlier positions; only the others are computed
+            cache: keys and values of the earlier positions; only the new positions are computed
             need_weights: return the weights of every layer
-            need_alignment: return at least those of the last layer's cross-attention, which say
-                where each word comes from; the other layers need not store theirs
+            need_alignment: return at least the weights of the last layer's cross-attention, which
+                align target and source; the other layers need not store theirs
 
         Returns:
-            [B, T', D], where T' are the positions that the cache does not have yet; the weights.
+            Features [B, T', D], where T' counts the positions that the cache does not have yet; and
+            the weights.
 
         Raises:
-            ValueError: the memory is that of another number of sentences.
+            ValueError: ``memory`` has another number of sentences.
         """
         sources, targets = memory.states.size(0), tokens.size(0)
         if sources != targets:  # one sentence would be repeated for all targets
@@ -121,7 +122,7 @@ class Decoder(nn.Module):
         return self.run_layers(x, memory, mask, context)
 
     def step(self, tokens: Tensor, memory: Memory, cache: DecoderCache) -> Tensor:
-        """Decode one step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
+        """Return the logits [R, V] of the next token, after each hypothesis' newest token [R]."""
         position = torch.full((1, 1), cache.length, device=tokens.device)
         length = cache.length + 1
         x = self.embedding.embed(tokens[:, None], positions=position, length=length)  # [R, 1, D]
@@ -131,7 +132,7 @@ class Decoder(nn.Module):
     def run_layers(
         self, x: Tensor, memory: Memory, mask: Mask = None, context: DecoderContext = NO_CONTEXT
     ) -> tuple[Tensor, AttentionWeights]:
-        """Pass [B, T', D] through the stack; ``mask`` as in :class:`DecoderLayer`."""
+        """Pass embeddings [B, T', D] through the stack; ``mask`` as in :class:`DecoderLayer`."""
         weights = AttentionWeights([], [])
         memory_mask = memory.mask
         for index, layer in enumerate(self.layers):
@@ -144,7 +145,7 @@ class Decoder(nn.Module):
     def layer_context(
         self, context: DecoderContext, index: int, weights: AttentionWeights
     ) -> LayerContext:
-        """Return the context of layer ``index``, whose weights, if wanted, go into ``weights``."""
+        """Return the context of layer ``index``; its weights, if needed, go into ``weights``."""
         is_last = index == len(self.layers) - 1
         need_cross_weights = context.need_weights or (context.need_alignment and is_last)
         return LayerContext(
@@ -155,9 +156,9 @@ class Decoder(nn.Module):
         )
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """[..., D] → logits [..., V]: the only way to them in every search.
+        """Return the logits [..., V] of features [..., D]; every search computes them here.
 
-        In training fairseq's criterion multiplies by the same matrix itself, within the loss.
+        In training, fairseq's criterion multiplies by the same matrix itself, within the loss.
         """
         return self.output_projection(features)
 

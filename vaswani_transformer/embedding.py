@@ -18,7 +18,7 @@ SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
 ROWS = 256
 """Positions in the table of each :class:`SinusoidalPositions`."""
 HAS_IS_COMPILING = hasattr(torch.compiler, "is_compiling")
-"""Not in torch 2.2, whose torch.export cannot trace the model."""
+"""False in torch 2.2, whose torch.export cannot trace the model."""
 
 
 def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = PAD) -> Tensor:
@@ -63,7 +63,7 @@ def check_layout(dim: int, layout: str) -> None:
 
 
 def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
-    """For each token, the number of real tokens before it; 0 at padding.
+    """Return the number of real tokens before each token; 0 at padding.
 
     Args:
         tokens: [B, L], padded on either side with ``padding_idx``
@@ -75,7 +75,10 @@ def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
 
 
 def places(is_token: Tensor) -> Tensor:
-    """For each real token, the number of real tokens before it; 0 elsewhere: bool, int64 [B, L]."""
+    """Return the number of real tokens before each real token, int64 [B, L]; 0 at padding.
+
+    ``is_token`` is bool [B, L], True at real tokens.
+    """
     return (is_token.cumsum(dim=1) - 1).clamp(min=0) * is_token
 
 
@@ -100,7 +103,7 @@ class SinusoidalPositions(nn.Module):
         self.padding_idx = padding_idx
         check_layout(dim, layout)
         table = torch.empty(ROWS, dim)
-        if not table.is_meta:  # which has no values, and computes slowly without them
+        if not table.is_meta:  # on the device meta there are no values to compute
             table = self.first(ROWS).to(table.dtype)
         self.register_buffer("table", table, persistent=False)
 
@@ -109,26 +112,28 @@ class SinusoidalPositions(nn.Module):
         return sinusoids(length, self.dim, self.layout, self.padding_idx)
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
-        """Args:
+        """Return the sinusoids of positions.
+
+        Args:
             positions: [B, L], int64
             length: any number larger than every position. ``positions.max()`` is not computed: on
                 a GPU the program would wait for it.
-            like: gives dtype and device
+            like: tensor whose dtype and device the result has
 
         Returns:
             [B, L, D].
         """
-        # a graph that is traced for sentences of any length cannot depend on theirs; and a model
-        # made on the device "meta" may have got its parameters alone
+        # a traced graph must not depend on the length of the traced sentences; and a model made on
+        # the device "meta" may have received its parameters, but no table
         elsewhere = self.table.device != like.device
         if is_traced() or elsewhere or length > self.table.size(0):
             return self.first(length).to(like)[positions]
         return self.table[positions].to(like.dtype)
 
     def _apply(self, *args: Any, **kwargs: Any) -> "SinusoidalPositions":
-        """Convert the module as ``to``, ``half``, ``double`` and ``to_empty`` ask.
+        """Convert the module as ``to``, ``half``, ``double`` and ``to_empty`` do.
 
-        Values of the new type come from the formula, not from those of the old type.
+        Values of the new type are computed from the formula, not converted from the old type.
         """
         super()._apply(*args, **kwargs)
         self.table = self.first(ROWS).to(self.table)
@@ -136,7 +141,7 @@ class SinusoidalPositions(nn.Module):
 
 
 def is_traced() -> bool:
-    """Return whether torch is making a graph of what runs (jit.trace, export, compile)."""
+    """Return whether torch is tracing a graph (jit.trace, export, compile)."""
     return torch.jit.is_tracing() or (HAS_IS_COMPILING and torch.compiler.is_compiling())
 
 
@@ -148,8 +153,8 @@ class LearnedPositions(nn.Embedding):
     """
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:  # type: ignore[override]
-        """As :meth:`SinusoidalPositions.forward`."""
-        # `length` may count padding: where it is too much, the maximum comes from the device
+        """Return the learned positions; arguments as in :class:`SinusoidalPositions`."""
+        # `length` may count padding: if it is too large, get the maximum from the device
         longest = length if length <= self.num_embeddings else int(positions.max()) + 1
         if longest > self.num_embeddings:
             raise ValueError(
@@ -175,13 +180,15 @@ class InputEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, skip: int = 0, is_padding: Tensor | None = None) -> Tensor:
-        """Args:
+        """Return the embeddings of a batch of tokens.
+
+        Args:
             tokens: [B, L]
-            skip: in incremental decoding, how many leading tokens are embedded already
+            skip: number of leading tokens that are already embedded, in incremental decoding
             is_padding: bool [B, L], True at padding; found from the ids, if not given
 
         Returns:
-            [B, L - skip, D]
+            [B, L - skip, D].
         """
         if is_padding is None:
             is_padding = tokens.eq(self.tokens.padding_idx)
@@ -189,13 +196,15 @@ class InputEmbedding(nn.Module):
         return self.embed(tokens[:, skip:], positions=positions, length=tokens.size(1))
 
     def embed(self, tokens: Tensor, *, positions: Tensor, length: int) -> Tensor:
-        """Args:
+        """Return the embeddings of tokens at given positions.
+
+        Args:
             tokens: [B, L]
-            positions: as :func:`token_positions` gives them, broadcastable to [B, L]
-            length: more than any of ``positions``
+            positions: as from :func:`token_positions`, broadcastable to [B, L]
+            length: any number larger than every position
 
         Returns:
-            [B, L, D]
+            [B, L, D].
         """
         embedded = self.tokens(tokens) * math.sqrt(self.tokens.embedding_dim)
         return self.dropout(embedded + self.positions(positions, length, like=embedded))

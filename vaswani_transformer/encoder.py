@@ -19,15 +19,15 @@ class Memory(NamedTuple):
     states: Tensor
     """[B, S, D]"""
     is_padding: Tensor | None = None
-    """bool [B, S], True at padding; None where nothing is padded"""
+    """bool [B, S], True at padding; None if nothing is padded"""
 
     @property
     def mask(self) -> Mask:
-        """Which of its positions the decoder may look at."""
+        """The mask of positions to which the decoder may attend."""
         return padding_mask(self.is_padding)
 
     def select(self, sentences: Tensor) -> "Memory":
-        """Return the memory of these sentences, int64 [B']."""
+        """Return the memory of the sentences with these numbers, int64 [B']."""
         return Memory(*(None if t is None else t.index_select(0, sentences) for t in self))
 
 
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
     Args:
         embedding: of source tokens and positions
         layers: N of them
-        final_norm: ends the stack; nothing in the paper, where each layer ends with a norm
+        final_norm: ends the stack; none in the paper, where each layer ends with a norm
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
         self.final_norm = nn.Identity() if final_norm is None else final_norm
 
     def forward(self, tokens: Tensor, is_padding: Tensor | None = None) -> Memory:
-        """Return what the decoder attends to.
+        """Return the memory, to which the decoder attends.
 
         Args:
             tokens: [B, S], padded on either side; a row of padding alone gives NaN
@@ -63,7 +63,10 @@ class Encoder(nn.Module):
     def encode(
         self, tokens: Tensor, need_weights: bool = False, is_padding: Tensor | None = None
     ) -> tuple[Memory, list[Tensor]]:
-        """As :meth:`forward`, with each layer's attention weights [B, H, S, S], if needed."""
+        """Return the memory and, if needed, each layer's attention weights [B, H, S, S].
+
+        Arguments as in :meth:`forward`.
+        """
         x = self.embedding(tokens, is_padding=is_padding)  # [B, S, D]
         if is_padding is None:
             is_padding = self.find_padding(tokens)
@@ -74,7 +77,8 @@ class Encoder(nn.Module):
         return Memory(self.final_norm(x), is_padding), weights
 
     def find_padding(self, tokens: Tensor) -> Tensor | None:
-        """Return which tokens are padding, bool [B, S]; a subclass may answer None where none
-        is.
+        """Return which tokens are padding, bool [B, S].
+
+        A subclass may return None if nothing is padded.
         """
         return tokens.eq(self.embedding.tokens.padding_idx)

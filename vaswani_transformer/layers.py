@@ -30,7 +30,7 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(ffn_embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
+        """Apply the network at every position: [B, L, D] → [B, L, D]."""
         return self.fc2(self.dropout(F.relu(self.fc1(x))))
 
 
@@ -49,7 +49,7 @@ class AddAndNorm(nn.Module):
         self.norm = nn.LayerNorm(embed_dim, eps=eps)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[B, L, D] → [B, L, D]; ``sublayer`` maps the same shapes."""
+        """Return the normalised sum of x [B, L, D] and ``sublayer(x)``, of the same shape."""
         return self.norm(x + self.dropout(sublayer(x)))
 
 
@@ -77,7 +77,9 @@ class EncoderLayer(nn.Module):
         self.after_feed_forward = after_feed_forward
 
     def forward(self, x: Tensor, mask: Mask = None, weights: Weights = None) -> Tensor:
-        """Args:
+        """Return the output of the layer.
+
+        Args:
             x: [B, S, D]
             mask: hides padding: [B, 1, 1, S]
             weights: gets the attention weights [B, H, S, S]
@@ -90,9 +92,9 @@ class EncoderLayer(nn.Module):
 
 
 class LayerContext(NamedTuple):
-    """What kernels, decoding and plots add to a pass through a decoder layer.
+    """Options of a pass through a decoder layer, for kernels, decoding and plots.
 
-    The paper's equations need none of it.
+    The paper's equations need none of them.
     """
 
     is_causal: bool = False
@@ -106,7 +108,7 @@ class LayerContext(NamedTuple):
 
     @property
     def need_weights(self) -> bool:
-        """Whether any attention weights are wanted."""
+        """Whether any attention weights are needed."""
         return self.self_weights is not None or self.cross_weights is not None
 
 
@@ -151,12 +153,14 @@ class DecoderLayer(nn.Module):
         memory_mask: Mask,
         context: LayerContext = NO_CONTEXT,
     ) -> Tensor:
-        """Args:
+        """Return the output of the layer.
+
+        Args:
             x: [B, T, D]; in incremental decoding the new positions only
             mask: hides positions of the target; None for one position
             memory: the encoder's output [B, S, D]
             memory_mask: hides padding: [B, 1, 1, S]
-            context: of kernels, decoding and plots
+            context: options for kernels, decoding and plots
 
         Returns:
             [B, T, D].

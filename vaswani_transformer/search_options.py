@@ -1,4 +1,4 @@
-"""The options of a beam search (section 6.1). No torch is needed."""
+"""The options of a beam search (section 6.1). Needs no torch."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ LENGTH_PENALTIES = ["fairseq", "gnmt"]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Names and defaults are fairseq's."""
+    """Options of a search, with fairseq's names and defaults."""
 
     beam: int = 5
     nbest: int = 1
@@ -24,10 +24,10 @@ class SearchOptions:
     length_penalty: str = "fairseq"
     temperature: float = 1.0
     no_repeat_ngram_size: int = 0
-    """no so many tokens in a row occur twice in a translation; 0: any may"""
+    """length of the n-grams that may not occur twice in a translation; 0 allows all"""
 
     def check(self) -> None:
-        """Raise ValueError for a value that gives wrong results, or none."""
+        """Raise ValueError for a value with which a search fails or has wrong results."""
         if self.length_penalty not in LENGTH_PENALTIES:
             raise ValueError(
                 f"--length-penalty must be {' or '.join(LENGTH_PENALTIES)}, not "

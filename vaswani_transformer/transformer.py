@@ -29,13 +29,13 @@ Model = TypeVar("Model", bound="Transformer")
 class Transformer(nn.Module):
     """Encoder and decoder that share one embedding matrix, also before the softmax (3.4).
 
-    A variant is a subclass with the ``build_`` method that differs: docs/extend.md. A size that may
+    A variant is a subclass that overrides a ``build_`` method: docs/extend.md. A size that may
     differ between encoder and decoder is an argument of these methods.
 
     Args:
         config: its sizes
         source_vocab_size: types of the source, the special ones included
-        target_vocab_size: types of the target: the same ones, where the matrix is shared
+        target_vocab_size: types of the target; the same types, if the matrix is shared
         padding_idx: the id of padding in both
         attention: ``readable``, equation 1 as it is written; or ``sdpa``, the same within rounding
             by torch's ``scaled_dot_product_attention``
@@ -79,27 +79,27 @@ class Transformer(nn.Module):
     def forward(
         self, source: Tensor, target: Tensor, src_key_padding_mask: Tensor | None = None
     ) -> Tensor:
-        """[B, S] and, shifted right, [B, T] → logits [B, T, V].
+        """Return the logits [B, T, V] of the next target tokens.
 
         Args:
-            source: ids, padded on either side; each row has at least one that is not padding
-            target: ids, padded on the right, where the causal mask hides it
-            src_key_padding_mask: bool [B, S], True at padding, as in torch.nn.Transformer; where
-                the ids are ``padding_idx``, if not given
+            source: ids [B, S], padded on either side; each row has at least one token
+            target: ids [B, T], shifted right; padded on the right, where the causal mask hides it
+            src_key_padding_mask: bool [B, S], True at padding, as in torch.nn.Transformer; by
+                default where the ids are ``padding_idx``
 
         Raises:
-            ValueError: source and target have different numbers of sentences; or, where looking at
-                the ids costs nothing, the padding is not as described.
+            ValueError: source and target have different numbers of sentences; or, on a CPU, the
+                padding is not as described.
         """
         check_padding(source, target, self.padding_idx, src_key_padding_mask)
         return self.decoder(target, self.encoder(source, src_key_padding_mask))
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, as ``config.init`` says; norms get gain 1 and bias 0.
+        """Draw new initial values, by the scheme ``config.init``; norms get gain 1 and bias 0.
 
         A shared output matrix is shared again, which ``to_empty`` undoes. Parameters of a variant's
-        own parts that are no nn.Embedding, nn.LayerNorm or the paper's projections stay as they
-        are.
+        own parts are not changed, unless they are in an nn.Embedding, an nn.LayerNorm or the
+        paper's projections.
         """
         if not self.config.untie_embeddings:
             self.decoder.output_projection.weight = self.decoder.embedding.tokens.weight
@@ -109,7 +109,7 @@ class Transformer(nn.Module):
         initialise(self, str(self.config.init))
 
     def build_encoder(self, tokens: nn.Embedding) -> Encoder:
-        """Return the encoder (3.1)."""
+        """Build the encoder (3.1) from its token embedding."""
         config = self.config
         positions = self.build_positions(config.encoder_learned_pos, config.max_source_positions)
         embedding = self.build_embedding(tokens, positions)
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         return Encoder(embedding, layers, self.build_end_of_stack(config.encoder_normalize_before))
 
     def build_decoder(self, tokens: nn.Embedding, output: nn.Linear) -> Decoder:
-        """Return the decoder (3.1)."""
+        """Build the decoder (3.1) from its token embedding and the output matrix."""
         config = self.config
         positions = self.build_positions(config.decoder_learned_pos, config.max_target_positions)
         embedding = self.build_embedding(tokens, positions)
@@ -126,9 +126,7 @@ class Transformer(nn.Module):
         return Decoder(embedding, layers, output, final_norm)
 
     def build_encoder_layer(self) -> EncoderLayer:
-        """Return one layer of the encoder, each of whose sub-layers is followed by its add and
-        norm.
-        """
+        """Build an encoder layer, with add and norm after each sub-layer (3.1)."""
         norm_first = self.config.encoder_normalize_before
         return EncoderLayer(
             self.build_self_attention(self.config.encoder_attention_heads),
@@ -138,9 +136,7 @@ class Transformer(nn.Module):
         )
 
     def build_decoder_layer(self) -> DecoderLayer:
-        """Return one layer of the decoder, each of whose sub-layers is followed by its add and
-        norm.
-        """
+        """Build a decoder layer, with add and norm after each sub-layer (3.1)."""
         norm_first = self.config.decoder_normalize_before
         return DecoderLayer(
             self.build_self_attention(self.config.decoder_attention_heads),
@@ -152,17 +148,17 @@ class Transformer(nn.Module):
         )
 
     def build_embedding(self, tokens: nn.Embedding, positions: nn.Module) -> InputEmbedding:
-        """Scaled tokens plus positions (3.4, 3.5)."""
+        """Build the sum of scaled tokens and positions (3.4, 3.5)."""
         return InputEmbedding(tokens, positions, self.config.dropout)
 
     def build_positions(self, learned: bool, max_length: int) -> nn.Module:
-        """Sinusoids, or a learned table of ``max_length`` rows (3.5)."""
+        """Build sinusoids, or a learned table of ``max_length`` rows (3.5)."""
         if learned:
             return LearnedPositions(max_length, self.d_model)
         return SinusoidalPositions(self.d_model, str(self.config.sinusoid_layout), self.padding_idx)
 
     def build_self_attention(self, heads: int) -> SelfAttention:
-        """Self-attention of ``heads`` heads (3.2.2)."""
+        """Build self-attention with ``heads`` heads (3.2.2)."""
         return SelfAttention(
             self.d_model,
             heads,
@@ -172,7 +168,7 @@ class Transformer(nn.Module):
         )
 
     def build_cross_attention(self, heads: int) -> CrossAttention:
-        """Attention of ``heads`` heads over the encoder's output (3.2.3)."""
+        """Build attention with ``heads`` heads over the encoder's output (3.2.3)."""
         return CrossAttention(
             self.d_model,
             heads,
@@ -182,7 +178,7 @@ class Transformer(nn.Module):
         )
 
     def build_feed_forward(self, d_ff: int) -> FeedForward:
-        """Return the feed-forward network (3.3)."""
+        """Build the feed-forward network (3.3)."""
         activation = str(self.config.activation_fn)
         if activation != "relu":
             dropout = self.config.activation_dropout
@@ -190,43 +186,46 @@ class Transformer(nn.Module):
         return FeedForward(self.d_model, d_ff, self.config.activation_dropout)
 
     def build_around(self, norm_first: bool) -> AddAndNorm:
-        """Return what is around a sub-layer: the paper's add and norm, or with the norm first."""
+        """Build the residual connection and norm around a sub-layer; the norm may be first."""
         if norm_first:
             return NormFirst(self.d_model, self.config.dropout, self.config.layer_norm_eps)
         return self.build_add_and_norm()
 
     def build_add_and_norm(self) -> AddAndNorm:
-        """Return what is around each sub-layer (3.1, 5.4)."""
+        """Build the paper's residual connection and norm around a sub-layer (3.1, 5.4)."""
         return AddAndNorm(self.d_model, self.config.dropout, self.config.layer_norm_eps)
 
     def build_end_of_stack(self, norm_first: bool) -> nn.Module:
-        """Return a norm after the last layer, if the layers' norms come first."""
+        """Build a norm after the last layer, if the norms of the layers come first."""
         if norm_first:
             return nn.LayerNorm(self.d_model, self.config.layer_norm_eps)
         return self.build_final_norm()
 
     def build_final_norm(self) -> nn.Module:
-        """Return what ends each stack: nothing in the paper, whose layers end with a norm."""
+        """Build the end of each stack: none in the paper, whose layers end with a norm."""
         return nn.Identity()
 
     @classmethod
     def from_pretrained(cls: type[Model], folder: str | Path, **options: Any) -> Model:
-        """Load the model in a folder that ``vaswani pack`` made, in evaluation mode.
+        """Load the model of a folder that ``vaswani pack`` made, in evaluation mode.
 
         Args:
             folder: the folder
             options: ``attention``, ``device`` and ``dtype`` of the constructor
 
         Raises:
-            ValueError: the folder is no packed model, of another version, altered, or of a variant,
-                which only its own class can load.
+            ValueError: the folder is not a packed model, was made by another version, was changed,
+                or holds a variant, which only its own class can load.
             OSError: a file is missing.
         """
         return cls.from_packed(read_packed(folder), **options)
 
     @classmethod
     def from_packed(cls: type[Model], packed: PackedModel, **options: Any) -> Model:
-        """As :meth:`from_pretrained`, of a folder that was read; see io/packed.py."""
+        """Load the model of a folder that :func:`.io.packed.read_packed` has read.
+
+        Options and errors as in :meth:`from_pretrained`.
+        """
         if packed.variant and cls is Transformer:
             raise ValueError(
                 f"{packed.folder} is a {packed.variant.arch!r}, a variant of the paper's model: "
@@ -245,9 +244,10 @@ class Transformer(nn.Module):
 def check_padding(
     source: Tensor, target: Tensor, padding_idx: int, is_padding: Tensor | None = None
 ) -> None:
-    """Raise ValueError for padding that gives NaN or wrong results, where it can be seen.
+    """Raise ValueError for padding that would give NaN or wrong results.
 
-    A GPU's host would have to wait for the values, and a graph that is traced has none yet.
+    Nothing is checked on a GPU, where the host would have to wait for the values, nor while a graph
+    is traced, which has no values.
     """
     if source.device.type != "cpu" or is_traced():
         return
@@ -271,10 +271,9 @@ def check_padding(
 
 
 def source_has_own_matrix(config: TransformerConfig) -> bool:
-    """Return whether the source's embedding is not the decoder's matrix, as it is in the paper
-    (3.4).
+    """Return whether the source embedding is not the decoder's matrix; in the paper it is (3.4).
 
-    As in fairseq, sharing all includes sharing the decoder's.
+    As in fairseq, share_all_embeddings implies share_decoder_input_output_embed.
     """
     decoder_alone = config.share_decoder_input_output_embed and not config.share_all_embeddings
     return bool(config.untie_embeddings or decoder_alone)
@@ -286,11 +285,11 @@ def embedding_matrices(
     target_vocab_size: int,
     padding_idx: int = PAD,
 ) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
-    """Return the tables of source and target and the pre-softmax matrix, one parameter in the paper
-    (3.4).
+    """Return the embeddings of source and target and the output matrix, one parameter (3.4).
 
-    ``padding_idx`` stops the gradient of lookups only. With one shared matrix the row of padding
-    still moves, because the softmax pushes its logit down. That does no harm: nothing reads it.
+    They are different parameters only if the options say so. ``padding_idx`` stops the gradient of
+    lookups only. With one shared matrix the row of padding still changes, because the softmax
+    lowers its logit. That does no harm: nothing reads the row.
 
     Raises:
         ValueError: the sizes of vocabularies that would share a matrix differ.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class SpecialIds(NamedTuple):
-    """The ids with a meaning of their own; the defaults are those of fairseq's dictionaries."""
+    """Ids of the special types; the defaults are those of fairseq's dictionaries."""
 
     pad: int = 1
     eos: int = 2
@@ -28,7 +28,7 @@ class Vocabulary:
     A type that occurs more than once is encoded as its last id.
 
     Args:
-        types: the others, in the order of their ids
+        types: all types but the special ones, in the order of their ids
     """
 
     unk_word, unk_index = SPECIAL[UNK], UNK
@@ -39,10 +39,10 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Read a dictionary of fairseq's: on each line a type and how often it occurred.
+        """Read a dictionary in fairseq's format: on each line a type and its count.
 
-        As in fairseq, a type may occur a second time, or be a special one, such as ``<unk>`` in the
-        text, on a line that ends in ``#fairseq:overwrite``.
+        As in fairseq, a type may occur a second time, or be a special one (such as ``<unk>`` in the
+        text), on a line that ends in ``#fairseq:overwrite``.
 
         Raises:
             ValueError: a line has another form, or a type occurs twice without that mark.
@@ -69,11 +69,11 @@ class Vocabulary:
         return self.types[number]
 
     def index(self, sym: str) -> int:
-        """Return the id of a type; for an unknown one, that of ``<unk>``."""
+        """Return the id of a type; for an unknown type, the id of ``<unk>``."""
         return self.ids.get(sym, UNK)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Return the ids of subwords, with an end of sentence."""
+        """Return the ids of subwords, followed by the end of sentence."""
         return [*map(self.index, words), EOS]
 
     def bos(self) -> int:
@@ -89,5 +89,5 @@ class Vocabulary:
         return UNK
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Return the subwords of ids, without padding and ends."""
+        """Return the subwords of ids, without padding and ends of sentence."""
         return [self.types[number] for number in ids if number not in (PAD, EOS)]

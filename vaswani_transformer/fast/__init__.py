@@ -1,4 +1,4 @@
-"""Quicker forms of some modules; nothing here is needed to understand the model. Each subclass
+"""Faster versions of some modules; nothing here is needed to understand the model. Each subclass
 computes what its parent computes, within rounding, and adds no parameter:
 
     linear.py        FastLinear: products by the library that is quicker on this processor
@@ -30,26 +30,26 @@ FUSED_ATTENTION: dict[type[nn.Module], type[nn.Module]] = {
     Encoder: FastEncoder,
     Decoder: FastDecoder,
 }
-"""What replaces what where attention alone is computed by torch's kernels."""
+"""The classes to replace, and their replacements, if only attention uses torch's kernels."""
 FAST: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: FastLinear,
     nn.Dropout: FastDropout,
     **FUSED_ATTENTION,
 }
-"""What replaces what."""
+"""All classes to replace, and their replacements."""
 COMPILED = (nn.Linear, nn.Dropout)
-"""What torch.compile makes quicker itself."""
+"""Classes that torch.compile makes faster itself."""
 
 
 def use_fast_kernels(model: nn.Module, compiled: Iterable[nn.Module] = ()) -> nn.Module:
-    """Give each module whose type is exactly one in the table the class beside it.
+    """Replace the class of each module whose exact type is in :data:`FAST`.
 
-    Subclasses keep their own. Parameters, their names and hooks stay as they are, as under torch's
+    Subclasses are left alone. Parameters, their names and hooks stay as they are, as under torch's
     parametrisations, which also change a module's class.
 
     Args:
         model: is changed, and returned
-        compiled: parts of it that torch.compile will see; in these only attention gets a kernel
+        compiled: parts of it that torch.compile will compile; only attention is replaced in them
     """
     left = {id(m) for part in compiled for m in part.modules() if isinstance(m, COMPILED)}
     for module in model.modules():
@@ -59,7 +59,7 @@ def use_fast_kernels(model: nn.Module, compiled: Iterable[nn.Module] = ()) -> nn
 
 
 def use_fused_attention(model: nn.Module) -> nn.Module:
-    """Let the paper's attention be computed by torch's kernels; the model is changed, and returned.
+    """Compute the paper's attention by torch's kernels; the model is changed, and returned.
 
     The public way is ``Transformer(…, attention="sdpa")``.
     """

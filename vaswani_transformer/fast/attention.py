@@ -27,7 +27,7 @@ HAS_CUDNN_ATTENTION = hasattr(torch._C, "_set_sdp_use_cudnn")
 
 
 class CudnnOff:
-    """While a block runs, in any thread, torch does not choose cuDNN for attention.
+    """Context in which torch does not choose cuDNN for attention, in any thread.
 
     torch does so from cuDNN 9.15 on, in fp16 and bf16 on an H100, H200 or B200, and cuDNN makes a
     plan for each new shape, which takes longer than all the rest; batches hardly ever repeat one.
@@ -69,7 +69,7 @@ cudnn_off = CudnnOff()
 def without_cudnn(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float, is_causal: bool
 ) -> Tensor:
-    """torch's attention, but never cuDNN's: see :class:`CudnnOff`."""
+    """Compute torch's attention, but never by cuDNN: see :class:`CudnnOff`."""
     if not torch.compiler.is_compiling():
         with cudnn_off:
             return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal)
@@ -85,7 +85,7 @@ def without_cudnn(
 
 
 def may_choose_cudnn(query: Tensor) -> bool:
-    """Whether torch might compute attention by cuDNN: never in fp32."""
+    """Return whether torch might compute attention by cuDNN, which it never does in fp32."""
     is_half = query.dtype in (torch.float16, torch.bfloat16)
     return HAS_CUDNN_ATTENTION and is_half and query.device.type == "cuda"
 
@@ -98,13 +98,15 @@ def fused_attention(
     dropout: float = 0.0,
     is_causal: bool = False,
 ) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V without storing the weights; arguments as in ``attention``.
+    """Compute softmax(Q Kᵀ / √d_k) V without storing the weights.
+
+    Arguments as in ``attention``.
 
     Returns:
         [B, H, T, V].
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        # a CPU's kernel is quicker in fp32 (one query: half the time), conversion included
+        # a CPU's kernel is faster in fp32 (one query: half the time), conversion included
         with torch.autocast("cpu", enabled=False):
             in_fp32 = (query.float(), key.float(), value.float())
             return fused_attention(*in_fp32, mask, dropout, is_causal).to(query.dtype)
@@ -116,10 +118,10 @@ def fused_attention(
 
 
 def kernel_is_quicker(query: Tensor) -> bool:
-    """A CPU's kernel makes attention faster in fp32, but not its backward pass in bf16.
+    """Return whether torch's kernel is faster than plain products.
 
-    That takes five times as long as plain products for sentences of 16 words, and twice as long for
-    1,024.
+    It is not in training in bf16 on a CPU: there the kernel's backward pass takes five times as
+    long for sentences of 16 words, and twice as long for 1,024.
     """
     on_cpu = query.device.type == "cpu"
     return not (on_cpu and query.dtype == torch.bfloat16 and torch.is_grad_enabled())
@@ -128,7 +130,7 @@ def kernel_is_quicker(query: Tensor) -> bool:
 def quick_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, dropout: float, is_causal: bool
 ) -> Tensor:
-    """Compute equation 1 by a kernel where that is quicker; arguments as in ``attention``.
+    """Compute equation 1 by a kernel where it is faster; arguments as in ``attention``.
 
     Returns:
         [B, H, T, V].
@@ -140,7 +142,7 @@ def quick_attention(
 
 
 class FusedHeads(MultiHeadAttention):
-    """For a subclass of an attention: a kernel computes it unless the weights are needed."""
+    """Base of the fast attentions: a kernel computes equation 1 unless the weights are needed."""
 
     def attend_heads(
         self,
@@ -151,7 +153,7 @@ class FusedHeads(MultiHeadAttention):
         weights: Weights = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """As the readable form's."""
+        """Compute equation 1 in every head, then multiply by W^O; as in the base class."""
         if weights is not None:
             return super().attend_heads(query, key, value, mask, weights, is_causal)
         rate = self.dropout.p if self.dropout.training else 0.0
@@ -177,9 +179,10 @@ class FastCrossAttention(FusedHeads, CrossAttention):
         weights: Weights = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """As the readable form's, or ``query`` is [B·k, H, T, K], k of them for each sentence.
+        """Compute equation 1 in every head, then multiply by W^O, for k queries per sentence.
 
-        Then k hypotheses of T tokens are computed as one of k·T tokens. Weights are [B, H, k·T, S].
+        ``query`` may also be [B·k, H, T, K], k hypotheses for each sentence. They are computed as
+        one hypothesis of k·T tokens, with weights [B, H, k·T, S].
         """
         if query.size(0) == key.size(0):
             return super().attend_heads(query, key, value, mask, weights, is_causal)
@@ -190,13 +193,13 @@ class FastCrossAttention(FusedHeads, CrossAttention):
 
 
 class FastEncoder(Encoder):
-    """:class:`Encoder` that masks nothing where nothing is padded: kernels are quicker so."""
+    """:class:`Encoder` without a mask if nothing is padded, for which kernels are faster."""
 
     def find_padding(self, tokens: Tensor) -> Tensor | None:
-        """[B, S] → bool [B, S], or None if a cheap check shows that nothing is padded.
+        """Return which tokens are padding, bool [B, S]; None if a cheap check finds none.
 
-        On a GPU the check is left out: the host would wait for the device in every forward pass.
-        A graph that is traced is for other batches, too.
+        On a GPU there is no check: the host would wait for the device in every forward pass. Nor is
+        there one while a graph is traced, since it is used for other batches, too.
         """
         is_padding = super().find_padding(tokens)
         if is_padding is None or tokens.device.type != "cpu" or is_traced():

@@ -26,10 +26,11 @@ which 32 bits can count."""
 def loss_of_logits(
     features: Tensor, weight: Tensor, target: Tensor, epsilon: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """The smoothed loss and, without a gradient, the negative log-likelihood, summed over tokens.
+    """Return the smoothed loss and the negative log-likelihood, summed over tokens.
 
-    The sums over classes are those of loss.py: -log p(y) = log Z - logit(y), and
-    Σ_v -log p(v) = V log Z - Σ_v logit(v). torch.compile fuses all that follows the product.
+    The second has no gradient. The sums over classes are those of loss.py: -log p(y) = log Z -
+    logit(y), and Σ_v -log p(v) = V log Z - Σ_v logit(v). torch.compile fuses everything after the
+    product.
 
     Args:
         features: [N, D]
@@ -50,14 +51,14 @@ def loss_of_logits(
 
 @functools.lru_cache(maxsize=None)
 def compiled_loss_of_logits() -> Callable[..., tuple[Tensor, Tensor]]:
-    """:func:`loss_of_logits`, compiled in its first call for any number of tokens."""
+    """Return :func:`loss_of_logits`, compiled in its first call for any number of tokens."""
     return torch.compile(loss_of_logits, dynamic=True)
 
 
 def loss_by_graph(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> LossSums:
-    """The loss of all tokens, by the compiled function, in equal parts of at most ``ROWS``.
+    """Return the loss by the compiled function, computed in equal parts of at most ``ROWS``.
 
-    Arguments as in ``projected_loss``; tokens whose likeliest class is right are not counted.
+    Arguments as in ``projected_loss``; correct tokens are not counted.
     """
     dtype = product_dtype(features, weight)
     parts = -(-len(target) // ROWS)
@@ -74,10 +75,10 @@ def loss_by_graph(features: Tensor, weight: Tensor, target: Tensor, epsilon: flo
 def compiled_loss(
     features: Tensor, weight: Tensor, target: Tensor, epsilon: float, count_correct: bool = False
 ) -> LossSums:
-    """As ``projected_loss``, and by the compiled function in training on a GPU.
+    """Return the loss as ``projected_loss`` does; in training on a GPU, by the compiled function.
 
-    On a CPU that takes longer. Torch.compile would take a batch of one token, or of none, for a
-    case of its own.
+    On a CPU the compiled function is slower. torch.compile would specialise it for a batch of one
+    token or none, so ``projected_loss`` computes these.
     """
     in_training = torch.is_grad_enabled() and not count_correct
     if features.device.type == "cpu" or not in_training or len(target) < 2:

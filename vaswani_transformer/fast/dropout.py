@@ -13,9 +13,9 @@ LEVELS = 2**16
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:
-    """A mask of the shape and type of ``like``: 0 with probability ``p``, else 1 / (1 - p).
+    """Return a mask of the shape and type of ``like``: 0 with probability p, else 1 / (1 - p).
 
-    Random numbers come from torch's CPU generator, so ``torch.manual_seed`` decides them.
+    Random numbers come from torch's CPU generator, so they depend on ``torch.manual_seed``.
     """
     count = like.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), 2**63 - 1)
@@ -31,7 +31,7 @@ class FastDropout(nn.Dropout):
     """``torch.nn.Dropout`` with masks that a CPU draws quickly."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; the result has the same."""
+        """Apply dropout in training to a tensor of any shape; else return it."""
         if not (self.training and self.p):
             return x
         if x.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""Matrix products by the library that is quicker on this processor: equal to torch.nn.Linear.
+"""Matrix products by the library that is faster on this processor; equal to torch.nn.Linear.
 
 On some CPUs oneDNN, which torch includes, multiplies float32 matrices faster than the library that
 torch uses for them (processor.py). Elsewhere, and for every other type, a product is torch's own,
@@ -16,18 +16,18 @@ from ..precision import has_bf16_units
 from .processor import choices_for
 
 MIN_MULTIPLICATIONS = 2**21
-"""The fewest for which oneDNN is used: starting it takes longer than a smaller product itself."""
+"""oneDNN is used from this number on: starting it takes longer than a smaller product itself."""
 
 ROWS = 128
-"""In training, oneDNN multiplies by multiples of so many rows, the last of them zeros if need be.
+"""In training, rows are padded with zeros to a multiple of this number for oneDNN.
 
-For each number of rows it makes a program of its own and keeps it, and parts of it for good. These
-lie between the tensors, so that the memory of both grows with the number of shapes of the batches.
+oneDNN makes a program for each number of rows and keeps it, parts of it permanently. The programs
+lie in memory between the tensors, so memory would grow with the number of different batch shapes.
 """
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN can, and should, multiply by this weight, kept in a layout of its own."""
+    """Return whether oneDNN can, and should, multiply by this weight in its own layout."""
     if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
     if weight.is_inference():  # torch does not count writes to it
@@ -39,7 +39,7 @@ def can_pack(weight: Tensor) -> bool:
 
 
 def in_autocast() -> bool:
-    """Whether autocast decides the types of products on the CPU."""
+    """Return whether autocast chooses the types of products on the CPU."""
     try:
         return torch.is_autocast_enabled("cpu")
     except TypeError:  # torch before 2.4
@@ -47,7 +47,7 @@ def in_autocast() -> bool:
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether ``linear`` gives this product to oneDNN; a graph would be for this size alone."""
+    """Return whether ``linear`` computes this product by oneDNN; never in a traced graph."""
     return (
         not is_traced()
         and choices_for("cpu").fp32_by_onednn
@@ -59,25 +59,25 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x · weightᵀ + bias: [..., I] and [O, I] → [..., O]; no gradient of its own."""
+    """Compute x · weightᵀ + bias by oneDNN, without gradient: [..., I], [O, I] → [..., O]."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def in_whole_blocks(x: Tensor) -> Tensor:
-    """[N, I] → [N', I], where N' is the next multiple of ROWS; zeros are added below."""
+    """Pad x [N, I] with rows of zeros to a multiple of ROWS."""
     missing = -x.size(0) % ROWS
     return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def onednn_in_blocks(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """As :func:`onednn`, which sees few numbers of rows: see ROWS."""
+    """Compute :func:`onednn` on rows that are padded to a multiple of ROWS."""
     rows = x.reshape(-1, x.size(-1))
     result = onednn(in_whole_blocks(rows), weight, bias)[: rows.size(0)]
     return result.view(*x.shape[:-1], weight.size(0))
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """gᵀ x: [N, O] and [N, I] → [O, I]."""
+    """Return the gradient gᵀ x of a weight: [N, O] and [N, I] → [O, I]."""
     if by_onednn(grad.t(), x.t()):
         return onednn(in_whole_blocks(grad).t(), in_whole_blocks(x).t())
     return grad.t() @ x
@@ -88,14 +88,14 @@ class OneDNNLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """[..., I], [O, I] and [O] → [..., O]."""
+        """Compute the product: x [..., I], weight [O, I] and bias [O] → [..., O]."""
         ctx.save_for_backward(x, weight)
         return onednn_in_blocks(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """dx = g W, dW = gᵀ x, db = Σ g."""
+        """Return the gradients dx = g W, dW = gᵀ x and db = Σ g."""
         x, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.size(-1))  # [N, O]
         grad_x = grad_weight = grad_bias = None
@@ -109,7 +109,7 @@ class OneDNNLinear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x · weightᵀ + bias, as ``torch.nn.functional.linear``.
+    """Compute x · weightᵀ + bias, as ``torch.nn.functional.linear``.
 
     Args:
         x: [..., I]
@@ -127,7 +127,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class FastLinear(nn.Linear):
-    """``torch.nn.Linear``, with products by the quicker library.
+    """``torch.nn.Linear``, with products by the faster library.
 
     Attributes:
         packed: see :meth:`pack`
@@ -137,36 +137,36 @@ class FastLinear(nn.Linear):
     packed_version = 0  # of the weight; torch counts writes to it
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., I] → [..., O]."""
+        """Compute the product: [..., I] → [..., O]."""
         current = self.packed is not None and self.packed_version == self.weight._version
         if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
             return onednn(x.to(self.weight.dtype), self.packed, self.bias)
         return linear(x, self.weight, self.bias)
 
     def pack(self) -> None:
-        """For inference only: also keep the weights in the layout in which oneDNN reads them.
+        """Keep a copy of the weights in oneDNN's layout, for inference only.
 
-        Otherwise oneDNN converts them for each product, which takes longer than the product for the
-        few rows of a step of beam search. Nothing is done where another library is quicker. The
-        packed weights are not used after a write to the weights that torch counts; it does not
-        count those through ``weight.data``.
+        Otherwise oneDNN converts the weights for each product, which takes longer than the product
+        for the few rows of a step of beam search. Nothing is done where another library is faster.
+        The copy is not used after a write to the weights that torch counts; torch does not count
+        writes through ``weight.data``.
         """
         if can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             self.packed_version = self.weight._version
 
     def _apply(self, *args: Any, **kwargs: Any) -> "FastLinear":
-        """What ``to``, ``half``, ``cuda`` and the like do."""
+        """Convert the module, as ``to``, ``half`` and ``cuda`` do, and drop the packed weights."""
         self.packed = None
         return super()._apply(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state to copy, without the packed weights, which cannot be copied."""
+        """Return the state to copy, without the packed weights, which cannot be copied."""
         return {**self.__dict__, "packed": None}
 
 
 def convert_to_bf16(model: nn.Module) -> None:
-    """For decoding in bf16: convert the matrices, if the model's device has units for it.
+    """Convert the matrices to bf16 for decoding, if the device has hardware for bf16.
 
     Autocast would convert them in each batch.
     """
@@ -179,9 +179,9 @@ def convert_to_bf16(model: nn.Module) -> None:
 
 
 def pack_weights(model: nn.Module) -> None:
-    """For decoding on a CPU: keep the matrices in oneDNN's layout, too (:meth:`FastLinear.pack`).
+    """Pack the weights of all linear layers for decoding on a CPU (:meth:`FastLinear.pack`).
 
-    Only for an engine that owns its model: not all writes to the weights would be noticed.
+    Only for an engine that owns its model, since some writes to the weights are not noticed.
     """
     for module in model.modules():
         if isinstance(module, FastLinear):

@@ -2,7 +2,7 @@
 
 On a fast device most of a step's time is Python's: each module that is called looks for hooks,
 and each layer makes the same views again. Here the modules' own ``forward`` are called, in the
-order of layers.py, for the paper's layers alone; all others run as they are.
+order of layers.py, for the paper's layers alone; all other layers run as they are.
 
 Shape letters: L layers, R rows (hypotheses), B sentences, P positions so far, S source,
 D model width, H heads, K width of each head's queries and keys, V of its values.
@@ -50,7 +50,7 @@ LAYER: dict[str, type[nn.Module]] = {
 }
 """The exact types of the paper's layer and of all its parts, by their names in it."""
 SAME: dict[type[nn.Module], type[nn.Module]] = {FastLinear: nn.Linear, FastDropout: nn.Dropout}
-"""A quick form beside the type that it may stand for in ``LAYER``."""
+"""Fast classes that may take the place of a type in ``LAYER``."""
 GLOBAL_HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -58,11 +58,11 @@ GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
 )
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""torch's names of what is called beside a module's ``forward``: for all modules, and for one."""
+"""torch's names of the hooks of all modules, and of one module."""
 
 
 class LayerFunctions(NamedTuple):
-    """What one layer calls, in this order: ``forward`` of its parts, which look up the weights."""
+    """The functions that a layer calls, in this order: the ``forward`` of its parts."""
 
     qkv_proj: Function
     self_out_proj: Function
@@ -76,7 +76,7 @@ class LayerFunctions(NamedTuple):
 
 
 def functions_of(layer: DecoderLayer) -> LayerFunctions:
-    """Those of a layer of the paper's."""
+    """Return the functions of one of the paper's layers."""
     return LayerFunctions(
         layer.self_attention.qkv_proj.forward,
         layer.self_attention.out_proj.forward,
@@ -91,9 +91,10 @@ def functions_of(layer: DecoderLayer) -> LayerFunctions:
 
 
 def is_paper_layer(layer: nn.Module) -> bool:
-    """Whether a layer computes what :class:`DecoderStep` does.
+    """Return whether a layer computes what :class:`DecoderStep` computes.
 
-    Its types are ``LAYER``'s, dropout is off, and no module has a hook or a method of its own.
+    Its types are those in ``LAYER``, dropout is off, and no module has a hook or a method of its
+    own.
     """
     types = {}
     for name, module in layer.named_modules():
@@ -104,7 +105,7 @@ def is_paper_layer(layer: nn.Module) -> bool:
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Whether a call of a module is more, or other, than its class's ``forward``."""
+    """Return whether calling a module does more than its class's ``forward``."""
     own = vars(module)
     if not methods_of(module.__class__).isdisjoint(own):
         return True
@@ -113,12 +114,12 @@ def is_changed(module: nn.Module) -> bool:
 
 @lru_cache(maxsize=None)
 def methods_of(kind: type[nn.Module]) -> frozenset[str]:
-    """The names of a class's methods, its parents' included."""
+    """Return the names of a class's methods, including those of its parents."""
     return frozenset(name for name in dir(kind) if callable(getattr(kind, name)))
 
 
 def has_global_hooks() -> bool:
-    """Whether something is called for every module of the process."""
+    """Return whether a hook is registered for all modules of the process."""
     return any(getattr(torch.nn.modules.module, name) for name in GLOBAL_HOOKS)
 
 
@@ -129,7 +130,7 @@ class DecoderStep:
     registered in the middle of a search is called from the next search on.
 
     Args:
-        layers: of the decoder, all of them the paper's and of one shape
+        layers: the decoder's, all of them the paper's and of one shape
     """
 
     def __init__(self, layers: Sequence[DecoderLayer]) -> None:
@@ -142,7 +143,13 @@ class DecoderStep:
         self.query_width = attention.key_width
 
     def __call__(self, x: Tensor, memory_mask: Mask, cache: DecoderCache) -> Tensor:
-        """[R, 1, D] → [R, 1, D]; ``cache`` has room, and the source's keys and values."""
+        """Return the output [R, 1, D] of the stack for the newest token of each hypothesis.
+
+        Args:
+            x: embeddings [R, 1, D]
+            memory_mask: hides padding: [B, 1, 1, S]
+            cache: has room for one more position, and the source's keys and values
+        """
         rows = x.size(0)
         x = x[:, 0]
         assert cache.steps is not None
@@ -171,14 +178,14 @@ class DecoderStep:
         return x[:, None]
 
     def by_layer(self, steps: Tensor, width: int) -> tuple[Tensor, ...]:
-        """[P, L, R, H·width] → of each layer [R, H, P, width], a view."""
+        """Return views [R, H, P, width] of each layer's part of steps [P, L, R, H·width]."""
         positions, layers, rows, _ = steps.shape
         heads = steps.view(positions, layers, rows, self.heads, width)
         return heads.permute(1, 2, 3, 0, 4).unbind(0)
 
 
 def make_step(decoder: Decoder) -> DecoderStep | None:
-    """The function for a decoder's steps; None if its layers are not all the paper's."""
+    """Return the function for a decoder's steps; None unless all its layers are the paper's."""
     layers: list[Any] = list(decoder.layers)
     if not layers or has_global_hooks() or not all(is_paper_layer(layer) for layer in layers):
         return None
@@ -199,7 +206,7 @@ class FastDecoder(Decoder):
     def run_layers(
         self, x: Tensor, memory: Memory, mask: Mask = None, context: DecoderContext = NO_CONTEXT
     ) -> tuple[Tensor, AttentionWeights]:
-        """As the readable form's."""
+        """Pass embeddings through the stack, in one function where possible."""
         cache = context.cache
         is_step = x.size(1) == 1 and mask is None and not context.need_any_weights
         step = self.step_of(cache) if is_step and cache is not None and len(x) else None
@@ -210,7 +217,7 @@ class FastDecoder(Decoder):
         return self.final_norm(x), AttentionWeights([], [])
 
     def step_of(self, cache: DecoderCache) -> DecoderStep | None:
-        """The function for a search's next step; None if it has to run layer by layer."""
+        """Return the function for the next step; None if it has to run layer by layer."""
         if cache.steps is None or cache.length == cache.steps.size(0):
             return None
         if torch.is_grad_enabled() or is_traced():

@@ -1,6 +1,6 @@
-"""What config.json of a model folder says, as types. Needs no torch.
+"""The content of a model folder's config.json, as types. Needs no torch.
 
-An export's vaswani.json, which has some of its sections, is read in ``vaswani``.
+The vaswani.json of an export, which has some of the sections, is read in ``vaswani``.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from .typed import check_types, read_record
 
-#: what config.json of a model folder begins with
+#: the first entries of a model folder's config.json
 FORMAT, VERSION = "vaswani-transformer", 1
-#: what is read of these sections, by its type; other entries are for people
+#: the entries that are read in these sections, and their types; other entries are information
 TEXT: Mapping[str, Any] = {"source_lang": str, "target_lang": str}
 ORIGIN: Mapping[str, Any] = {"updates": int | None, "label_smoothing": float | None}
 
@@ -20,13 +20,13 @@ T = TypeVar("T", bound="FolderTable")
 
 @dataclass(frozen=True, kw_only=True)
 class FolderTable:
-    """The sections that raw text needs, as they are in the file.
+    """The sections needed to translate raw text, as in the file.
 
     Attributes:
-        text: how it is prepared, with ``source_lang`` and ``target_lang``
+        text: how text is prepared, with ``source_lang`` and ``target_lang``
         generation: how to search
         origin: the checkpoint and its training
-        source_lengths: per cent of the training lines → the subwords that they do not exceed
+        source_lengths: per cent of the training lines → the number of subwords they do not exceed
         scores: by subset of the data and by measure
     """
 
@@ -38,11 +38,11 @@ class FolderTable:
 
     @classmethod
     def from_json(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-        """Read the sections; what else is there is left out.
+        """Read the sections, and ignore all other entries.
 
         Args:
-            table: what the file says
-            where: it is, for the message
+            table: the content of the file
+            where: name of the file, for the message
 
         Raises:
             ValueError: a section or an entry is missing, or is of another type.
@@ -57,7 +57,7 @@ class FolderTable:
 
     @property
     def langs(self) -> tuple[str, str]:
-        """Source, then target."""
+        """Languages of source and target."""
         return self.text["source_lang"], self.text["target_lang"]
 
 
@@ -67,7 +67,7 @@ class Variant:
 
     Attributes:
         arch: the name by which a user-dir registers it
-        options: those that the paper's model lacks, by name
+        options: options that the paper's model does not have, by name
     """
 
     arch: str
@@ -79,9 +79,9 @@ class ModelTable(FolderTable):
     """The sections of config.json in a model folder.
 
     Attributes:
-        origin: as in :class:`FolderTable`; it has to be there
+        origin: as in :class:`FolderTable`, but required
         architecture: fields of ``TransformerConfig``; in earlier folders, not all
-        variant: what the model is, unless it is the paper's
+        variant: the variant, unless the model is the paper's
     """
 
     origin: dict[str, Any]
@@ -89,7 +89,7 @@ class ModelTable(FolderTable):
     variant: Variant | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return config.json."""
+        """Return the content of config.json."""
         variant = {} if self.variant is None else {"variant": vars(self.variant)}
         return {
             "format": FORMAT,

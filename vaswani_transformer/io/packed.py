@@ -1,6 +1,6 @@
-"""Reads and writes a packed model: the folder that ``vaswani pack`` makes, without fairseq.
+"""Reads and writes a packed model: the folder that ``vaswani pack`` makes. Without fairseq.
 
-config.json         the model's sizes, how text is prepared, how to decode, where it comes from
+config.json         the model's sizes, how text is prepared, how to decode, and its origin
 model.safetensors   the parameters; a matrix that is shared is stored once
 dict.LANG.txt       the vocabularies
 SHA256SUMS          a hash of every file
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # an export to CTranslate2 is read without torch
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: what to do about a damaged folder
 REMEDY = "pack the model again"
-#: no size of a model is larger, nor do torch's 64 bits count a product of many such
+#: no size of a model is larger; products of larger sizes would exceed torch's 64 bits
 LARGEST = 2**31
 #: the shape of each parameter
 Shapes = Mapping[str, tuple[int, ...]]
@@ -40,16 +40,16 @@ MATRICES = (
 
 
 def dictionary_name(language: str) -> str:
-    """Return the name of a language's vocabulary in a folder."""
+    """Return the file name of a language's vocabulary in a model folder."""
     return f"dict.{language}.txt"
 
 
 def read_table(folder: Path) -> ModelTable:
-    """Read what config.json says.
+    """Read the sections of a model folder's config.json.
 
     Raises:
-        ValueError: it is missing, was not written by ``vaswani pack``, or by another version of it;
-            a section is missing, or of another type.
+        ValueError: it is missing or was not written by ``vaswani pack`` or by this version of it;
+            or a section is missing, or of another type.
     """
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def read_table(folder: Path) -> ModelTable:
 
 
 def shared_matrices(config: TransformerConfig) -> dict[str, str]:
-    """Return the matrices that are not stored, each with the one that it is."""
+    """Return the matrices that are not stored, each with the stored matrix that it shares."""
     source, target, output = MATRICES
     if config.untie_embeddings:
         return {}
@@ -83,7 +83,7 @@ def read_config(
     """Read the sizes in the section ``architecture`` of config.json, and a variant's own options.
 
     Raises:
-        ValueError: a name that this version does not know, or a value of another type.
+        ValueError: this version does not know a name, or a value is of another type.
     """
     config = read_record(TransformerConfig, architecture, f"{where}: architecture")
     check_config(config, f"{where}: architecture")
@@ -95,11 +95,11 @@ def read_config(
 
 
 def check_config(config: TransformerConfig, where: str) -> None:
-    """Raise ValueError for sizes and options of which no model can be made.
+    """Raise ValueError for sizes and options with which no model can be made.
 
     Args:
-        config: as it was read; values may be of other types than its fields
-        where: it is, for the message
+        config: as read; values may be of other types than its fields
+        where: name of the file, for the message
     """
     check_types(vars(config), get_type_hints(TransformerConfig), where)
     with errors_of(where):
@@ -112,9 +112,9 @@ def check_config(config: TransformerConfig, where: str) -> None:
 
 @contextlib.contextmanager
 def errors_of(where: str | Path) -> Iterator[None]:
-    """Say where sizes are from of which no model can be made, as a ValueError.
+    """Raise errors about sizes as ValueError that begins with the name of the file.
 
-    torch raises a RuntimeError where they multiply to more than memory can have.
+    torch raises RuntimeError if the product of the sizes exceeds memory.
     """
     try:
         yield
@@ -153,7 +153,7 @@ def read_weights(
 
 
 def write_weights(path: Path, state: "Mapping[str, Tensor]", config: TransformerConfig) -> None:
-    """Write parameters; of matrices that are shared, only one."""
+    """Write the parameters of a model; a shared matrix is written once."""
     from safetensors.torch import save
 
     shared = shared_matrices(config)
@@ -166,7 +166,7 @@ def write_weights(path: Path, state: "Mapping[str, Tensor]", config: Transformer
 
 
 def check_last_layers(path: Path, shapes: Shapes, config: TransformerConfig) -> None:
-    """Raise ValueError unless each side's last layer is there, of the size ``config`` gives it."""
+    """Raise ValueError unless the file has each side's last layer, in the sizes of ``config``."""
     for side in ("encoder", "decoder"):
         last = getattr(config, f"{side}_layers") - 1
         name = f"{side}.layers.{last}.feed_forward.fc1.weight"
@@ -182,12 +182,12 @@ def check_last_layers(path: Path, shapes: Shapes, config: TransformerConfig) -> 
 def check_shapes(
     path: Path, state: "Mapping[str, Tensor]", expected: "Mapping[str, Tensor]"
 ) -> None:
-    """Raise ValueError unless a file's parameters are those of a model, each of its shape.
+    """Raise ValueError unless a file's parameters have the names and shapes of a model's.
 
     Args:
         path: the file, for the message
         state: its parameters
-        expected: the model's, without values: on torch's device "meta"
+        expected: the model's parameters; on torch's device "meta", without values
     """
     for name in sorted({*state, *expected}):
         in_file, in_model = (
@@ -203,7 +203,7 @@ def check_shapes(
 
 @dataclass(frozen=True)
 class PackedModel:
-    """What a folder holds; the parameters are read when they are asked for.
+    """The content of a model folder; the parameters are read only when they are used.
 
     Attributes:
         table: its config.json
@@ -220,21 +220,22 @@ class PackedModel:
 
     @property
     def variant(self) -> Variant | None:
-        """What the model is, if it is a variant of the paper's."""
+        """The variant of the paper's model, if it is one."""
         return self.table.variant
 
     def check_files(self, names: Iterable[str]) -> None:
-        """Raise ValueError for a file that has another hash; OSError if one is missing."""
+        """Raise ValueError for a file with another hash, and OSError for a missing file."""
         check_files(self.folder, names, self.sums)
 
     def parameters(self) -> "dict[str, Tensor]":
         """Read the parameters in float32, with a shared matrix under all its names.
 
-        The shapes of each side's last layer bound how large a model ``config`` describes.
+        The shapes of each side's last layer are checked first, because ``config`` may describe a
+        larger model than the file contains.
 
         Raises:
-            ValueError: they are not those in the file's header, and nothing was read then; or the
-                file is damaged.
+            ValueError: the file is damaged, or its shapes are not those of ``config``; in the
+                second case nothing was read.
         """
         path = self.folder / WEIGHTS
 
@@ -245,29 +246,29 @@ class PackedModel:
         return read_weights(path, self.config, check)
 
     def check_shapes(self, state: "Mapping[str, Tensor]", expected: "Mapping[str, Tensor]") -> None:
-        """Raise ValueError unless the parameters are those of a model, each of its shape.
+        """Raise ValueError unless parameters have the names and shapes of a model's.
 
         Args:
             state: :meth:`parameters`
-            expected: the model's, without values: on torch's device "meta"
+            expected: the model's parameters; on torch's device "meta", without values
         """
         check_shapes(self.folder / WEIGHTS, state, expected)
 
 
 def check_files(folder: Path, names: Iterable[str], sums: Mapping[str, str]) -> None:
-    """Raise ValueError for a file whose hash is not in ``sums``; OSError if one is missing."""
+    """Raise ValueError for a file whose hash is not in ``sums``, and OSError for a missing file."""
     for name in names:
         check_file(folder / name, sums.get(name), REMEDY)
 
 
 def read_packed(folder: str | Path) -> PackedModel:
-    """Read what a folder holds, its files compared with their hashes.
+    """Read a model folder, and compare its files with their hashes.
 
     Args:
         folder: made by ``vaswani pack``
 
     Raises:
-        ValueError: the folder is no packed model, of another version, or altered.
+        ValueError: the folder is not a packed model, was made by another version, or was changed.
         OSError: a file is missing.
     """
     folder = Path(folder)

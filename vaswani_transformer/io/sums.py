@@ -4,13 +4,13 @@ import hashlib
 from pathlib import Path
 
 SUMS = "SHA256SUMS"
-#: what the file begins with that Git LFS leaves in place of a large file
+#: first bytes of the file that Git LFS leaves in place of a large file
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BLOCK = 1 << 20
 
 
 def read_sums(path: Path) -> dict[str, str]:
-    """Read the hashes in a file in ``sha256sum``'s format, by name."""
+    """Read the hashes, by file name, from a file in ``sha256sum``'s format."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
@@ -25,7 +25,7 @@ def sha256_of(path: str | Path) -> str:
 
 
 def check_file(path: Path, expected: str | None, remedy: str) -> None:
-    """Raise ValueError unless a file has the hash that ``SHA256SUMS`` gives.
+    """Raise ValueError unless a file has the expected hash.
 
     Args:
         path: the file
@@ -33,8 +33,8 @@ def check_file(path: Path, expected: str | None, remedy: str) -> None:
         remedy: what to do if the file is damaged
 
     Raises:
-        ValueError: the hash differs. The message says whether the file is a Git LFS pointer, or has
-            other line ends and no other change.
+        ValueError: the hash differs. The message says whether the file is a Git LFS pointer, or
+            differs in its line ends only.
         OSError: the file is missing.
     """
     if sha256_of(path) == expected:

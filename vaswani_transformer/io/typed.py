@@ -1,6 +1,6 @@
-"""Tables from JSON and YAML: records are made of them if each value has its type. Needs no torch.
+"""Records from JSON and YAML tables, with the type of each value checked. Needs no torch.
 
-A file may be edited by hand: ``"false"`` in quotes is text, and true to Python.
+A file may be edited by hand: ``"false"`` in quotes is text, and true in Python.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-#: the types of values in words: one, and several
+#: names of types for messages, in singular and plural
 KINDS = {
     bool: ("true or false", "true or false"),
     int: ("a whole number", "whole numbers"),
@@ -21,20 +21,23 @@ KINDS = {
 
 
 def types_in(hint: Any) -> list[Any]:
-    """List the types that a hint allows, without None: str, list of ``str | list[str] | None``."""
+    """List the types that a hint allows, except None.
+
+    For ``str | list[str] | None`` these are ``str`` and ``list[str]``.
+    """
     is_union = get_origin(hint) in (Union, UnionType)
     return [kind for kind in get_args(hint) if kind is not type(None)] if is_union else [hint]
 
 
 def is_of_type(value: object, hint: Any) -> bool:
-    """Return whether a value is of a type; a whole number is a number, ``true`` is none."""
+    """Return whether a value is of a type; a whole number is also a number, ``true`` is not."""
     if value is None and hint is not Any:
         return type(None) in get_args(hint)
     return any(is_of_kind(value, kind) for kind in types_in(hint))
 
 
 def is_of_kind(value: object, kind: Any) -> bool:
-    """Return whether a value is of a type that is no union; looks into lists and tables, too."""
+    """Return whether a value, with its items, is of a type that is not a union."""
     if kind is Any:
         return True
     plain = get_origin(kind) or kind
@@ -58,11 +61,11 @@ def is_of_kind(value: object, kind: Any) -> bool:
 
 
 def describe_type(hint: Any, several: bool = False) -> str:
-    """Return what a value of a type may be: ``text or a list of text``.
+    """Describe the values of a type for a message: ``text or a list of text``.
 
     Args:
         hint: the type
-        several: whether to name several such values: ``lists of text``
+        several: whether to use the plural: ``lists of text``
     """
     words = []
     for kind in types_in(hint):
@@ -80,12 +83,12 @@ def describe_type(hint: Any, several: bool = False) -> str:
 
 
 def check_types(table: Mapping[str, object], hints: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for a value of another type than its key has.
+    """Raise ValueError for a value that is not of the type of its key.
 
     Args:
         table: the values
-        hints: the type of each key; others are not looked at
-        where: the table is from, for the message
+        hints: the type of each key; other keys are not checked
+        where: source of the table, for the message
     """
     for key, hint in hints.items():
         if key in table and not is_of_type(table[key], hint):
@@ -95,23 +98,23 @@ def check_types(table: Mapping[str, object], hints: Mapping[str, Any], where: st
 
 
 def shorten(value: object) -> str:
-    """Return a value for a message, cut if it is long."""
+    """Return a value as text for a message, cut after 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_record(kind: type[T], table: object, where: str, others: bool = False) -> T:
-    """Read a table as the dataclass of its fields; a field may be a dataclass itself.
+    """Read a table as a dataclass; its fields may be dataclasses themselves.
 
     Args:
-        kind: the dataclass; a field without a default is a key that has to be there. A key of
-            another name than its field is in the field's metadata, as ``key``
+        kind: the dataclass; a field without a default is a required key. If a key differs from the
+            name of its field, the field's metadata has it as ``key``
         table: the values
-        where: the table is from, for the message
-        others: whether keys that are no fields are left out
+        where: source of the table, for the message
+        others: whether to ignore keys that are not fields
 
     Raises:
-        ValueError: it is no table, a key is unknown or missing, or a value is of another type.
+        ValueError: it is not a table, a key is unknown or missing, or a value is of another type.
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"{where} must be a table, not {shorten(table)}")
@@ -134,13 +137,13 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
 
 
 def key_of(item: "Field[Any]") -> str:
-    """Return the key of a dataclass's field: its name, or the ``key`` in its metadata."""
+    """Return the key of a dataclass's field: the ``key`` in its metadata, or its name."""
     key: str = item.metadata.get("key", item.name)
     return key
 
 
 def read_value(hint: Any, value: Any, where: str, others: bool) -> Any:
-    """Read a value of the hint's type; a table as the dataclass that it is to be."""
+    """Read a value of the hint's type; a table becomes the dataclass in the hint."""
     record = next((kind for kind in types_in(hint) if is_dataclass(kind)), None)
     if record is None or value is None:
         return value

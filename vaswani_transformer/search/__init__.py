@@ -1,11 +1,11 @@
-"""Finding a translation (section 6.1). In the order in which to read them:
+"""Search for translations (section 6.1). In the order in which to read it:
 
 simple.py         greedy decoding and beam search without a cache, a few lines each
 incremental.py    the same with a cache
-repeats.py        no n tokens in a row twice, if that is asked for
+repeats.py        forbids repeated n-grams, on request
 loop.py           k hypotheses of each sentence grow by one token per step
 scoring_rules.py  how a hypothesis is scored, when it is finished, and when the search stops
-history.py        what each step considered and chose, and the hypotheses read from that
+history.py        the candidates of each step, and the hypotheses reconstructed from them
 """
 
 from ..search_options import SearchOptions  # noqa: F401

@@ -25,7 +25,7 @@ def rule_and_limit(
     max_len: int = 10**6,
     ids: SpecialIds = FAIRSEQ_IDS,
 ) -> tuple[Rule, int]:
-    """The rule for a batch [N, S], and its greatest length in tokens.
+    """Return the rule for a batch [N, S], and its greatest length in tokens.
 
     Args:
         options: of the search
@@ -37,8 +37,8 @@ def rule_and_limit(
         ValueError: the greatest length allowed is below the least length required.
     """
     longest = int(options.max_len_a * source.size(1) + options.max_len_b)
-    # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
-    # the end, and pads are left out below, so that a sentence's neighbours do not matter
+    # fairseq's bound excludes the end of sentence and counts pads; tensor2tensor's includes the
+    # end, and pads are subtracted below, so that a result does not depend on the batch
     limit = min(longest + (options.length_penalty == "fairseq"), max_len)
     if limit <= options.min_len:
         raise ValueError(
@@ -56,11 +56,11 @@ def rule_and_limit(
 class IncrementalModel:
     """A model during a search: its cache, and the options that change its probabilities.
 
-    The search asks it for log-probabilities, and tells it which hypotheses go on.
+    The search asks it for log-probabilities, and tells it which hypotheses continue.
 
     Args:
         options: of the search
-        decoder: the model's
+        decoder: the decoder of the model
         memory: of the batch
         limit: the greatest length in tokens
         ids: of the special types
@@ -79,7 +79,10 @@ class IncrementalModel:
         self.shared = shares_keys(decoder)
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """Of token number ``length``, after the tokens [R]: [R, V]; -inf where it is forbidden."""
+        """Return log-probabilities [R, V] of token ``length`` after the tokens [R].
+
+        A token that is forbidden has -inf.
+        """
         options = self.options
         ids = self.ids
         logits = self.decoder.step(tokens, self.memory, self.cache)
@@ -96,24 +99,27 @@ class IncrementalModel:
         return log_probs
 
     def reorder(self, rows: Tensor) -> None:
-        """Row i continues what was row ``rows[i]``."""
+        """Replace the cache of row i by that of row ``rows[i]``."""
         self.cache.reorder(rows)
         if not self.shared:
             self.select(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences except these, int64 [N']; :meth:`reorder` follows for their rows."""
-        if self.shared:  # else the reordering that follows drops their rows
+        """Drop all sentences except these, int64 [N'].
+
+        A call of :meth:`reorder` follows for their rows.
+        """
+        if self.shared:  # otherwise the next call of reorder drops their rows
             self.select(sentences)
 
     def select(self, order: Tensor) -> None:
-        """Entry i of the source's part becomes what entry ``order[i]`` was."""
+        """Replace entry i of the source's memory and cache by entry ``order[i]``."""
         self.cache.select_sentences(order)
         self.memory = self.memory.select(order)
 
 
 def shares_keys(decoder: nn.Module) -> bool:
-    """Whether k hypotheses may share their sentence's keys and values in every layer."""
+    """Return whether k hypotheses can share their sentence's keys and values in every layer."""
     return all(getattr(layer.cross_attention, "shares_keys", False) for layer in decoder.layers)
 
 
@@ -126,10 +132,10 @@ def search(
     max_len: int = 10**6,
     ids: SpecialIds = FAIRSEQ_IDS,
 ) -> Hypotheses:
-    """The ``beam`` best hypotheses of each sentence of a batch [N, S], best first.
+    """Return the ``beam`` best hypotheses of each sentence of a batch [N, S], best first.
 
     Raises:
-        ValueError: the options cannot work.
+        ValueError: the options are invalid.
         FloatingPointError: the model's output is not a number.
     """
     options.check()
@@ -156,7 +162,7 @@ def beam_search(
     extra: int = 50,
     ids: SpecialIds = FAIRSEQ_IDS,
 ) -> list[list[int]]:
-    """The best translation of each sentence, as section 6.1 searches for it.
+    """Return the best translation of each sentence, by the beam search of section 6.1.
 
     Args:
         model: a trained Transformer, in evaluation mode
@@ -167,7 +173,7 @@ def beam_search(
         ids: of padding and of the end of a sentence
 
     Returns:
-        The ids of each translation, its end included; of a row of padding, the end alone.
+        The ids of each translation with its end token; only the end token for a row of padding.
     """
     lengths = {"max_len_a": 1, "max_len_b": extra, "min_len": 0}
     options = SearchOptions(beam=beam, lenpen=alpha, length_penalty="gnmt", **lengths)
@@ -177,7 +183,7 @@ def beam_search(
         return translations
     source = source[rows]
     hypotheses = search(model.decoder, model.encoder(source), source, options, ids=ids)
-    for n in reversed(range(len(hypotheses.sentences))):  # of each sentence the best comes first
+    for n in reversed(range(len(hypotheses.sentences))):  # the best of a sentence comes first
         row = int(rows[hypotheses.sentences[n]])
         translations[row] = hypotheses.tokens[n].tolist()
     return translations

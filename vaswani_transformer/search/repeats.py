@@ -1,4 +1,4 @@
-"""No n tokens in a row occur twice in a hypothesis (fairseq's ``--no-repeat-ngram-size``).
+"""Forbids repeated n-grams in a hypothesis (fairseq's ``--no-repeat-ngram-size``).
 
 Shape letters: R hypotheses, L tokens written so far, W windows of n tokens, V vocabulary.
 """
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 class WithoutRepeats:
-    """A model during a search, around another: it forbids the token that would repeat n tokens.
+    """A model during a search that forbids each token which would repeat an n-gram.
 
-    The end of a sentence is never forbidden, and the token with which the decoder begins is not
-    counted. (fairseq counts it, so that with n = 1 no hypothesis ends; on a CPU it also compares
-    the places that are not written yet.)
+    It wraps another model. The end of a sentence is never forbidden, and the token with which the
+    decoder begins is not counted. (fairseq counts it, so that with n = 1 no hypothesis ends; on a
+    CPU it also compares positions that are not written yet.)
 
     Args:
-        model: an :class:`.incremental.IncrementalModel`, or another with its three methods
+        model: an :class:`.incremental.IncrementalModel`, or an object with its three methods
         size: n, at least 1
         end: the end-of-sentence token
     """
@@ -29,7 +29,7 @@ class WithoutRepeats:
         self.written: Tensor | None = None  # [R, L]
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """As the model's, with -inf for what would repeat: [R, V]."""
+        """Return the model's log-probabilities [R, V], with -inf for repetitions."""
         log_probs: Tensor = self.model.log_probs(tokens, length)
         if length == 1:
             self.written = tokens.new_empty(len(tokens), 0)
@@ -49,11 +49,14 @@ class WithoutRepeats:
         return log_probs
 
     def reorder(self, rows: Tensor) -> None:
-        """Row i continues what was row ``rows[i]``."""
+        """Replace row i by row ``rows[i]``, here and in the model."""
         self.model.reorder(rows)
         if self.written is not None:
             self.written = self.written.index_select(0, rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences except these; :meth:`reorder` follows for their rows."""
+        """Drop all sentences except these, int64 [N'].
+
+        A call of :meth:`reorder` follows for their rows.
+        """
         self.model.keep_sentences(sentences)

@@ -1,7 +1,7 @@
 """The shortest forms of the search (section 6.1): without a cache, a few lines each.
 
-They call the model on the whole prefix in each step, so that a translation of T words takes T times
-as long as it could. :mod:`.incremental` gives the same results.
+They call the model on the whole prefix in each step, so a translation of T tokens takes T times as
+long as with a cache. :mod:`.incremental` has the same results.
 
 Shape letters: B sentences, S source, k beam, T tokens so far, V vocabulary.
 """
@@ -16,16 +16,19 @@ from ..vocabulary import FAIRSEQ_IDS, SpecialIds
 def greedy_decode(
     model: nn.Module, source: Tensor, max_len: int = 200, ids: SpecialIds = FAIRSEQ_IDS
 ) -> list[list[int]]:
-    """The likeliest next token, again and again: [B, S] → ids of each sentence, its end included.
+    """Return translations that take the most probable token in each step: ids of each sentence.
 
     Args:
         model: a trained Transformer, in evaluation mode
-        source: ids, padded on either side
+        source: ids [B, S], padded on either side
         max_len: the greatest length in tokens
         ids: of padding and of the end of a sentence
+
+    Returns:
+        The ids of each translation, with its end token if it has ended.
     """
     target = source.new_full((len(source), 1), ids.eos)
-    is_empty = source.eq(ids.pad).all(dim=1)  # [B], rows without a sentence: they end at once
+    is_empty = source.eq(ids.pad).all(dim=1)  # [B], rows without a sentence, which end at once
     source = source.masked_fill(is_empty[:, None], ids.eos)  # attention over nothing would be NaN
     for _ in range(max_len):
         logits = model(source, target)[:, -1]  # [B, V]
@@ -47,7 +50,7 @@ def simple_beam_search(
     extra: int = 50,
     ids: SpecialIds = FAIRSEQ_IDS,
 ) -> list[int]:
-    """The best of k hypotheses by log P / ((5 + length) / 6)^alpha, as in the paper.
+    """Return the best of k hypotheses by log P / ((5 + length) / 6)^alpha, as in the paper (6.1).
 
     Args:
         model: a trained Transformer, in evaluation mode

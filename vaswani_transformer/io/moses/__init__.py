@@ -1,9 +1,9 @@
-"""Text from Moses' tokens: its detokeniser leaves apart some of what its tokeniser split.
+"""Detokenisation of Moses' tokens, without the spaces that its own detokeniser leaves.
 
-``l’eau`` becomes ``l ’ eau`` and stays so, ``7:45`` becomes ``7: 45``, ``http://`` ``http: / /``,
-``20°`` ``20 °`` and ``“so”`` ``“ so ”``. Here these are joined to one token each before the
-detokeniser sees them, and it leaves that as it is. A space goes only where text hardly ever has
-one; docs/scoring.md links to the counts. No character but spaces is changed.
+Moses' detokeniser leaves ``l’eau`` as ``l ’ eau``, ``7:45`` as ``7: 45``, ``http://`` as
+``http: / /``, ``20°`` as ``20 °`` and ``“so”`` as ``“ so ”``. Here such tokens are joined to one
+before the detokeniser sees them, and it leaves that token unchanged. A space is removed only where
+text hardly ever has one; docs/scoring.md links to the counts. No other character is changed.
 
 The rules have a version, which recipes and packed models name, so that each model's text is
 restored as it was. ``version_1.py`` has the rules of French, Italian, English and German;
@@ -16,9 +16,9 @@ from . import version_1, version_2
 from .languages import language_of as language_of
 from .version_1 import KEPT_SPACE, TextFunction
 
-#: by version: what joins the tokens of a language before the detokeniser sees them
+#: by version: makes the function that joins the tokens of a language for the detokeniser
 JOINERS: dict[int, Callable[[str], TextFunction]] = {1: version_1.joiner, 2: version_2.joiner}
-#: what new recipes name
+#: version that new recipes name
 VERSION = max(JOINERS)
 
 
@@ -28,7 +28,7 @@ def restorer(
     """Return a function from a line of Moses' tokens to text.
 
     Args:
-        detokeniser: from a language's code to Moses' detokeniser for it, from a line to a line
+        detokeniser: returns Moses' detokeniser, from a line to a line, for a language's code
         lang: the language's code, such as ``fr``
         version: of the rules
     """

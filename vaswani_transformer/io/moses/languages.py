@@ -1,4 +1,4 @@
-"""Codes of languages: the rules know ``fr``; others write ``fra``, ``fr_FR`` or ``FR``."""
+"""Codes of languages: the rules use ``fr``, data sets also ``fra``, ``fr_FR`` or ``FR``."""
 
 import re
 
@@ -23,8 +23,6 @@ TWO_LETTERS = {
 
 
 def language_of(code: str) -> str:
-    """Return the code by which the rules know a language: two letters, without its country or
-    script.
-    """
+    """Return the code that the rules use: two letters, without country or script."""
     base = re.split("[-_]", code.lower())[0]
     return TWO_LETTERS.get(base, base)

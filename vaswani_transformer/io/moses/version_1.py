@@ -15,7 +15,7 @@ KEPT_SPACE = "\0"
 START, END = r"(?<!\S)", r"(?!\S)"
 LETTER = r"[^\W\d_]"
 
-# ---- patterns: every space in what matches goes ------------------------------------------------
+# ---- patterns: every space in a match is removed -----------------------------------------------
 
 NUMBER = r"\d[\d.,]*"
 ROMAN = "[ivxl]+"
@@ -23,7 +23,7 @@ ROMAN = "[ivxl]+"
 BRACKET = rf"\( (?:\d{{1,3}}(?:\.\d+)*|[A-Za-z](?:\.\d+)?|{ROMAN}) \)"
 #: b), iv): so French law writes
 LETTERED = rf"(?:[a-z](?:\.\d+)?|{ROMAN}) \)"
-#: what stands between two marks of an address
+#: text between two punctuation marks of an address
 PART = r"[\w.,%+-]*\w"
 #: how an address goes on: /page, :8080, /~me, _page, #place, ?key=value, &key=value
 FURTHER = rf"(?: (?:/ ~|[/~_#]) {PART}| : \d+| (?:\?|&amp;|&) {PART}(?: _ {PART})* = {PART})"
@@ -82,7 +82,7 @@ APOSTROPHES = {
 }
 #: ’Tis
 AT_THE_START = rf"(?:^|(?<=[“„‘(–—] )){APOSTROPHE} (?=\w)"
-#: the others, once quotation marks are joined to what they enclose
+#: other apostrophes, applied once quotation marks are joined to the quoted text
 OTHER_APOSTROPHES = {
     "fr": (f"{FRENCH_ELISION} {BEFORE_NO_LETTER}", BETWEEN_LETTERS),
     # un po’ di
@@ -101,7 +101,7 @@ AT_THE_END = (rf"{START}{APOSTROPHE} (?=\d\d{END})", rf"(?<=\S) {APOSTROPHE}{END
 
 
 def close_up(patterns: Iterable[re.Pattern[str]], line: str) -> str:
-    """Return a line without the spaces in what matches; one pattern after the other."""
+    """Remove the spaces in every match, one pattern after the other."""
     for pattern in patterns:
         line = pattern.sub(lambda match: match[0].replace(" ", ""), line)
     return line
@@ -109,36 +109,36 @@ def close_up(patterns: Iterable[re.Pattern[str]], line: str) -> str:
 
 # ---- quotation marks ---------------------------------------------------------------------------
 
-#: what closes an opening mark
+#: closing marks of each opening mark
 CLOSING = {'"': '"', "“": "”", "„": "“”", "‘": "’", "‚": "‘’", "«": "»", "»": "«"}
-#: these alone are no quotation marks
+#: marks that quote only in pairs
 IN_PAIRS_ONLY = "«»‚"
-#: what the detokeniser joins to the word before, and has a space there in French
+#: punctuation that the detokeniser joins to the word before, with a space in French
 _SPACED_IN_FRENCH = re.compile(r" (?=[?!:;\\%](?: |$))")
-#: what it joins to the word after
+#: punctuation that the detokeniser joins to the word after
 _OPENING_BRACKETS = re.compile(r"(?:[({¿¡$€£¥]|&#91;)+")
 
 
 class Quotations:
-    """Joins quotation marks to what they enclose.
+    """Joins quotation marks to the text that they quote.
 
     Args:
         lang: the language's code, such as ``fr``
     """
 
-    #: what goes on or ends after a quotation, and never begins one
+    #: punctuation after a quotation, which never begins one
     after_quotation = frozenset(",.;:!?)")
-    #: what the detokeniser joins to the word before
+    #: punctuation that the detokeniser joins to the word before
     punctuation = re.compile(r"(?: (?:[,.?!:;\\%})]|&#93;)+)+$")
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
-        #: what closes each opening mark
+        #: closing marks of each opening mark
         self.closing = closing_marks(lang)
         self.marks = {*self.closing, *"".join(self.closing.values())}
 
     def join(self, line: str) -> str:
-        """Return a line of tokens with quotation marks joined to what they enclose."""
+        """Return a line of tokens with quotation marks joined to the text that they quote."""
         tokens = line.split(" ")
         opened: list[str] = []
         joined = ""
@@ -166,11 +166,11 @@ class Quotations:
     def ends(
         self, mark: str, before: Sequence[str], following: Sequence[str], has_begun: bool
     ) -> bool:
-        """Return whether a mark ends a quotation, which may have begun in a line before.
+        """Return whether a mark ends a quotation, which may have begun in an earlier line.
 
         Args:
             mark: the quotation mark
-            before, following: the tokens of the line
+            before, following: the tokens of the line before and after the mark
             has_begun: whether a mark that it may close is before it
         """
         return has_begun or self.ends_without_partner(mark, before, following)
@@ -178,7 +178,7 @@ class Quotations:
     def ends_without_partner(
         self, mark: str, before: Sequence[str], following: Sequence[str]
     ) -> bool:
-        """Return whether a mark ends a quotation that began in a line before."""
+        """Return whether a mark ends a quotation that began in an earlier line."""
         if mark == '"':
             end_of_line = self.after_quotation | {"…", "..."}
             at_the_end = all(token in end_of_line for token in following)
@@ -186,11 +186,11 @@ class Quotations:
         return mark == "”" and mark not in self.closing
 
     def has_partner(self, mark: str, following: Sequence[str]) -> bool:
-        """Return whether a mark needs none in the line, or has one."""
+        """Return whether a mark has a partner in the line, or needs none."""
         return mark not in IN_PAIRS_ONLY or any(token in self.closing[mark] for token in following)
 
     def join_punctuation(self, text: str) -> str:
-        """Text with the marks at its end joined to it as the detokeniser does."""
+        """Join the punctuation at the end of a text, as the detokeniser does."""
 
         def join(match: re.Match[str]) -> str:
             marks = match[0]
@@ -202,14 +202,14 @@ class Quotations:
 
 
 def unescaped_mark(token: str) -> str:
-    """Return a token that may be a quotation mark, without Moses' escapes."""
+    """Return a token, which may be a quotation mark, without Moses' escapes."""
     return token.replace("&quot;", '"').replace("&apos;", "'")
 
 
 def closing_marks(lang: str) -> dict[str, str]:
-    """Return what closes each opening mark in a language.
+    """Return the closing marks of each opening mark in a language.
 
-    French keeps the spaces inside « »; in Finnish and Swedish ” opens, too.
+    French keeps the spaces inside « »; in Finnish and Swedish ” is also an opening mark.
     """
     if lang == "fr":
         return {mark: ends for mark, ends in CLOSING.items() if mark not in "«»"}
@@ -223,7 +223,7 @@ AMOUNT = re.compile(r"(?<=\d) ([$€£¥])(?= (?!\d))")
 
 
 def before_quotations(lang: str) -> list[str]:
-    """Return the patterns that are closed up first."""
+    """Return the patterns to close up before quotation marks are joined."""
     celsius = f"{NUMBER} {CELSIUS}" if lang == "en" else CELSIUS
     # the tokeniser leaves the full stop at some words
     words = [rf"{START}(?:{pattern})\.?{END}" for pattern in (celsius, "|".join(WORDS))]
@@ -231,14 +231,12 @@ def before_quotations(lang: str) -> list[str]:
 
 
 def after_quotations(lang: str) -> list[str]:
-    """Return the patterns that are closed up once quotation marks are joined."""
+    """Return the patterns to close up after quotation marks are joined."""
     return [*OTHER_APOSTROPHES.get(lang, (BETWEEN_LETTERS,)), *AT_THE_END]
 
 
 def joiner(lang: str) -> TextFunction:
-    """Return a function from a line of Moses' tokens to tokens that its detokeniser leaves as they
-    are.
-    """
+    """Return a function from a line of Moses' tokens to tokens that detokenise correctly."""
     before = [*map(re.compile, before_quotations(lang))]
     after = [*map(re.compile, after_quotations(lang))]
     quotations = Quotations(lang)

@@ -1,4 +1,4 @@
-"""Version 2 of the rules: those of version 1, and what other languages and scripts need.
+"""Rules, version 2: those of version 1, and rules for other languages and scripts.
 
 Persian's zero-width non-joiners, Arabic, Indic, Ethiopic and Armenian punctuation, apostrophes
 inside words (``l'home``, ``Ankara'da``, ``м'який``), case endings after a colon (``EU:n``), and
@@ -26,18 +26,18 @@ from .version_1 import (
 
 #: sacremoses' own rules for Czech join a number to the word before: "roku 2035" to "roku2035"
 DETOKENISED_BY_OTHER_RULES = ("cs",)
-#: for which its detokeniser has no rules; ISO 639's code for "undetermined"
+#: a language without rules in its detokeniser; ISO 639's code for "undetermined"
 NO_LANGUAGE = "und"
 
 # ---- characters that belong to a letter ---------------------------------------------------------
 
-#: between two letters of a word
+#: characters between two letters of a word
 ZERO_WIDTH_JOINERS = "\u200c\u200d"
-#: before a word, as web pages have it
+#: before a word, as in some web pages
 ZERO_WIDTH_SPACE = "\u200b"
 #: changes of direction, after a word
 DIRECTIONS = "\u200e\u200f"
-#: strokes through a letter, which some write for a dash
+#: strokes through a letter, which some texts use as a dash
 STROKES = range(0x334, 0x339)
 
 
@@ -56,7 +56,7 @@ def combining_marks() -> str:
 
 
 def characters() -> list[str]:
-    """Return the patterns of characters that the tokeniser takes from their letters."""
+    """Return the patterns of characters that the tokeniser separates from their letters."""
     return [
         rf"(?<=\S) [{ZERO_WIDTH_JOINERS}] (?=\S)",
         rf"(?<=\S)(?: [{combining_marks()}]+)+(?: (?={LETTER}))?",
@@ -93,7 +93,7 @@ COLON_ENDINGS = {
 
 # ---- apostrophes --------------------------------------------------------------------------------
 
-#: with rules of their own, in version 1 or in the detokeniser
+#: languages with their own rules, in version 1 or in the detokeniser
 OWN_APOSTROPHES = ("en", "fr", "it", "ga", "de")
 #: languages whose words have apostrophes inside; elsewhere, ' between words is a quotation mark
 WITH_APOSTROPHES = (
@@ -119,9 +119,9 @@ WITH_APOSTROPHES = (
     *("oc", "om", "pl", "rw", "sc", "sm", "so", "sq", "tr", "tt", "ty", "uk", "uz"),
 )
 APOSTROPHE = "(?:[’ʼ]|&apos;|')"
-#: as some write it
+#: with other characters that some texts use as an apostrophe
 ANY_APOSTROPHE = "(?:[’ʼ‘´`]|&apos;|')"
-#: of English and French, in any language: Sainsbury's, O'Neil, N'Golo, I'm
+#: English and French names and words, in any language: Sainsbury's, O'Neil, N'Golo, I'm
 NAMES = (
     rf"(?<=\w) {ANY_APOSTROPHE} (?=[sS](?:-\w+|\.)?{END})",
     rf"{START}[ODLN] {APOSTROPHE} (?=[^\W\d_a-zß-ÿ])",
@@ -135,9 +135,7 @@ BEFORE_QUOTATION = rf"{START}(?i:[dlmnst]){APOSTROPHE} {QUOTED}"
 
 
 def apostrophes(lang: str) -> list[str]:
-    """Return the patterns of apostrophes that are no quotation marks, whatever else is in the
-    line.
-    """
+    """Return the patterns of apostrophes that are never quotation marks."""
     patterns = [] if lang in OWN_APOSTROPHES else [*NAMES]
     if lang in WITH_APOSTROPHES:
         inside = ANY_APOSTROPHE if lang == "uz" else APOSTROPHE
@@ -149,20 +147,20 @@ def apostrophes(lang: str) -> list[str]:
 
 # ---- punctuation --------------------------------------------------------------------------------
 
-#: no space before: Arabic, Devanagari, Ethiopic, Armenian, and others' like them
+#: punctuation without a space before it: Arabic, Devanagari, Ethiopic, Armenian and similar
 SCRIPT_PUNCTUATION = "،؛؟۔٪।॥፡።፣፤፥፦፧፨։՝"
-#: where the sign has a space before it, as their standards say
+#: languages with a space before %, as their standards say
 SPACED_PERCENT = ("cs", "da", "es", "fi", "hr", "lt", "nb", "nn", "no", "sk", "sl", "sv")
-#: where it stands before the number
+#: languages with % before the number
 PERCENT_FIRST = ("eu", "tr", "ug")
-#: where … has a space before it
+#: languages with a space before …
 SPACED_ELLIPSIS = ("de", "en", "fr", "it", "sv")
 AFTER_QUOTATION = r"(?:(?<=\S[\"”’»“'])|(?<=&quot;)|(?<=&apos;))"
 #: case endings after a quotation in Turkish: "so"dan
 TURKISH_ENDINGS = r"(?:[dt][ae]n|n?[ıiuü]n|y[ıiuü])"
-#: a word of one letter that Arabic writes with the next
+#: a word of one letter that Arabic joins to the next word
 ARABIC_PREFIX = r"[وفبلك]"
-#: what follows a quotation, a bracket or a sign in Korean without a space
+#: Korean particles, which follow a quotation, a bracket or a sign without a space
 KOREAN_PARTICLES = (
     r"(?:은|는|이|가|을|를|의|에|로|으로|와|과|도|만|인|고|라고|이라고|라는|이라는|라며|이라며|"
     r"에서|에게|까지|부터|이다|입니다|이었다|였다|처럼|보다|이나|나|란|이란|다|며)"
@@ -170,7 +168,7 @@ KOREAN_PARTICLES = (
 
 
 def punctuation(lang: str) -> list[str]:
-    """Return the patterns of punctuation, once quotation marks are joined."""
+    """Return the patterns of punctuation to close up after quotation marks are joined."""
     patterns = [
         rf"(?: (?:[,.?!:;\\%}})…]|&#93;))*(?: [{SCRIPT_PUNCTUATION}])+",
         # “so”-called, (so)-called
@@ -195,9 +193,7 @@ def punctuation(lang: str) -> list[str]:
 
 
 def keep_spaces(lang: str, line: str) -> str:
-    """Return a line in which the detokeniser does not see the spaces that it would remove or
-    move.
-    """
+    """Return a line whose spaces the detokeniser will neither remove nor move."""
     line = version_1.AMOUNT.sub(rf"{KEPT_SPACE}\1", line)
     if lang in SPACED_PERCENT:
         return re.sub(r"(?<=\d) (?=%)", KEPT_SPACE, line)
@@ -215,7 +211,7 @@ LOW_FIRST = ("bg", "cs", "de", "et", "hr", "is", "ka", "lt", "lv", "mk", "sk", "
 
 
 class Quotations(version_1.Quotations):
-    """Joins quotation marks to what they enclose, also if their partners are in other lines."""
+    """Joins quotation marks to the text that they quote, also if it continues in other lines."""
 
     after_quotation = version_1.Quotations.after_quotation | set(SCRIPT_PUNCTUATION)
     punctuation = re.compile(rf"(?: (?:[,.?!:;\\%}})…{SCRIPT_PUNCTUATION}]|\.\.\.|&#93;)+)+$")
@@ -232,16 +228,16 @@ class Quotations(version_1.Quotations):
         self.marks = {*self.closing, *"".join(self.closing.values())}
         #: whether “ ends a quotation that „ begins
         self.low_first = lang in LOW_FIRST
-        #: those that may end a quotation as well as begin one
+        #: marks that may end a quotation as well as begin one
         self.either = {mark for mark, ends in self.closing.items() if mark in ends}
 
     def ends(
         self, mark: str, before: Sequence[str], following: Sequence[str], has_begun: bool
     ) -> bool:
-        """Return whether a mark ends a quotation: not after a colon, nor where it begins another
-        one.
+        """Return whether a mark ends a quotation.
 
-        The line may begin with a quotation that ends in a later line.
+        It does not after a colon, nor where it begins another quotation. The line may begin with a
+        quotation that ends in a later line.
         """
         if mark in self.closing and before[-1] == ":":
             return False
@@ -255,9 +251,9 @@ class Quotations(version_1.Quotations):
     def ends_without_partner(
         self, mark: str, before: Sequence[str], following: Sequence[str]
     ) -> bool:
-        """Return whether a mark ends a quotation that began in a line before.
+        """Return whether a mark ends a quotation that began in an earlier line.
 
-        It does before a full stop or the like, and after one if the sentence goes on.
+        It does before a full stop or similar, and after one if the sentence continues.
         """
         if mark in "„‚" or (mark in "«»" and "»" in self.closing):
             return False
@@ -275,12 +271,12 @@ class Quotations(version_1.Quotations):
         return ends and not self.closes_later(mark, following)
 
     def closes_later(self, mark: str, following: Sequence[str]) -> bool:
-        """Return whether a mark would be an opening one whose partner follows."""
+        """Return whether a mark, taken as an opening mark, has its partner later in the line."""
         ends = self.closing.get(mark, "")
         return sum(unescaped_mark(token) in ends for token in following) % 2 == 1
 
     def has_partner(self, mark: str, following: Sequence[str]) -> bool:
-        """Return whether a mark needs none in the line, or has one."""
+        """Return whether a mark has a partner in the line, or needs none."""
         one_way = mark == "‚" or (mark == "«" and "»" not in self.closing)
         return one_way or super().has_partner(mark, following)
 
@@ -289,9 +285,7 @@ class Quotations(version_1.Quotations):
 
 
 def joiner(lang: str) -> TextFunction:
-    """Return a function from a line of Moses' tokens to tokens that its detokeniser leaves as they
-    are.
-    """
+    """Return a function from a line of Moses' tokens to tokens that detokenise correctly."""
     patterns = [
         *version_1.before_quotations(lang),
         *characters(),
