@@ -19,7 +19,7 @@ PAGE = b"<html>Try again later</html>\n"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run the script on a corpus of three files, with a folder as server and a stand-in command."""
+    """Return a function that runs the script, with a folder as server, on three small files."""
     scripts, tools = tmp_path / "scripts", tmp_path / "tools"
     for folder in (scripts, tools, tmp_path / "server"):
         folder.mkdir()

@@ -131,7 +131,7 @@ def test_goes_on_with_other_kernels_than_the_saved_ones() -> None:
 def fp16_optimizer(name: str, params: list[nn.Parameter]) -> FP16Optimizer:
     """Return fairseq's ``--fp16`` around an optimizer, with parameters flattened.
 
-    The class that fairseq itself would choose asks for a GPU by name.
+    fairseq's own way to build it asks torch for the current GPU.
     """
     flat = nn.Parameter(torch.cat([p.detach().float().flatten() for p in params]))
     flat.grad = torch.zeros_like(flat)
