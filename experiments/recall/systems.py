@@ -68,7 +68,7 @@ def transformer(relative: bool = False) -> nn.Module:
 
 
 def lstm(hidden_size: int, score: str = "none") -> System:
-    """Return an LSTM.
+    """Return an LSTM system, with attention if it has a score.
 
     Its state is h and c of two layers and, with attention, the encoder's output.
     """

@@ -1,6 +1,5 @@
-"""What the documents point to is there, and files are as short as CONTRIBUTING promises."""
+"""What the documents point to is there, their commands can be given, and their blocks run."""
 
-import ast
 import re
 import shlex
 from collections import Counter
@@ -10,16 +9,6 @@ from tests.files import needs_records
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (
-    "vaswani_transformer",
-    "transformer_check",
-    "transformer_plugin",
-    "vaswani",
-    "benchmarks",
-    "experiments",
-    "scripts",
-)
-FOLDERS += ("examples",)
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("e*/**/README.md")]
 #: but for caches, environments, and what building and training leave
 TOP = [
@@ -132,20 +121,6 @@ def test_every_block_that_installs_pytorch_begins_with_its_cpu_builds():
             if with_torch and not block.startswith(CPU_BUILDS):
                 wrong.append(f"{page.relative_to(ROOT)}: {installed[0]}")
     assert wrong == []
-
-
-def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
-    """But for the walkthrough: one of the whole paper, in cells, is as long as it is."""
-    long = []
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            if text.count("\n") > 400 and path.name != "paper.py":
-                long.append(str(path))
-            for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:
-                    long.append(f"{path}: {node.name}")
-    assert long == []
 
 
 def test_the_documents_commands_can_be_given(monkeypatch):

@@ -130,7 +130,7 @@ def _asked(worker: Worker, item: object, advice: str) -> Any:
 
 
 def _serve(make: Callable[[], Work[Item, Result]], pipe: Connection) -> None:
-    """Work on items from a pipe, as long as somebody waits for the results."""
+    """Process items from a pipe, as long as somebody waits for the results."""
     end_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     work = None

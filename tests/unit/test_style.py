@@ -1,0 +1,143 @@
+"""The sources keep the rules of CONTRIBUTING's section "Style" that a program can check."""
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("vaswani_transformer", "transformer_check", "transformer_plugin", "vaswani")
+TOOLS = ("benchmarks", "experiments", "scripts", "examples", ".ci")
+FOLDERS = (*PACKAGES, *TOOLS, "tests")
+#: models as others write them
+EXCLUDED = ROOT / "tests" / "plain" / "check_styles"
+
+#: line, and what to do
+Problem = tuple[int, str]
+Rule = Callable[[ast.Module], Iterator[Problem]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+#: how a docstring of a function may begin
+VERBS = """
+Add Allocate Allow Answer Append Apply Assert Attend Average Begin Binarise Block Build Call Change
+Check Choose Clear Close Collect Commit Compare Compile Complete Compute Continue Convert Copy
+Correct Count Decide Decode Define Describe Determine Differentiate Discard Distort Divide Do
+Download Draw Drop Embed Encode End Enter Estimate Execute Expect Export Fill Find Fit Follow Forget
+Format Gather Give Group Have Hide Hold Ignore Import Join Keep Learn Leave Let Limit List Load Lock
+Log Look Make Mark Measure Move Multiply Name Normalise Note Open Overwrite Pack Pad Parse Pass Plan
+Plant Prepare Print Process Publish Put Raise Read Record Reduce Register Release Remove Rename
+Replace Report Reproduce Restore Return Reverse Rotate Round Run Save Say Score Search Send Separate
+Serve Set Shorten Show Silence Skip Sort Split Start Stop Store Sum Summarise Suppress Swap Switch
+Take Tell Test Time Trace Train Transform Translate Turn Update Use Validate Wait Warn Watch Wrap
+Write Yield
+"""
+LEAST_WORDS = 4
+#: folders that keep it
+READY = ("vaswani", "benchmarks", "experiments", "scripts", ".ci", "tests")
+
+
+def sources(folders: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the path of every module in some folders of the repository, relative to its root."""
+    paths = list(ROOT.glob("*.py"))
+    for folder in folders:
+        paths += sorted((ROOT / folder).rglob("*.py"))
+    for path in paths:
+        if EXCLUDED not in path.parents:
+            yield path.relative_to(ROOT)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Parse a file of the repository, once for all rules."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def offenders(rule: Rule, folders: tuple[str, ...] = FOLDERS) -> list[str]:
+    """Return ``FILE:LINE: what to do`` for every line that breaks a rule."""
+    lines = []
+    for path in sources(folders):
+        lines += [f"{path}:{line}: {advice}" for line, advice in rule(parsed(path))]
+    return lines
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    """Yield the functions of a module, with those inside classes and functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def is_property(function: Function) -> bool:
+    """Return whether a function is a property or a part of one."""
+    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def docstrings(tree: ast.Module) -> Iterator[Problem]:
+    """Yield docstrings of functions that begin with no verb, or say nothing.
+
+    A property is described by a noun, and a test by the claim that it checks.
+    """
+    for function in functions(tree):
+        docstring = ast.get_docstring(function)
+        if docstring is None or is_property(function):
+            continue
+        line = function.body[0].lineno
+        words = docstring.partition("\n\n")[0].split()
+        verb = words[0].rstrip(",.:;") if words else ""
+        if len(words) < LEAST_WORDS:
+            yield line, f"name what {function.name} returns or does, in four words or more"
+        elif verb not in VERBS.split() and not function.name.startswith("test_"):
+            advice = "begin with an imperative verb, such as 'Return'"
+            yield line, f"{advice} (or add {verb!r} to VERBS in {Path(__file__).name} if it is one)"
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    assert offenders(docstrings, READY) == []
+
+
+@pytest.mark.parametrize(
+    "docstring, advice",
+    [
+        ("Whether the mask is causal.", "begin with an imperative verb, such as 'Return' (or add"),
+        ("The mask of later words.", "begin with an imperative verb"),
+        ("``1 line``, ``2 lines``, and so on.", "begin with an imperative verb"),
+        ("None.", "name what f returns or does, in four words or more"),
+        ("Return the mask.", "name what f returns or does, in four words or more"),
+    ],
+)
+def test_a_docstring_without_a_verb_or_without_words_is_found(docstring: str, advice: str) -> None:
+    tree = ast.parse(f'class A:\n    def f(self):\n        """{docstring}"""\n')
+    [(line, problem)] = docstrings(tree)
+    assert line == 3 and problem.startswith(advice)
+
+
+def test_a_property_and_a_test_need_no_verb_but_words() -> None:
+    text = """
+        @functools.cached_property
+        def mask(self):
+            "The mask."
+
+        def test_mask():
+            "A later word is hidden."
+
+        def test_masks():
+            "Every mask."
+        """
+    [(line, problem)] = docstrings(ast.parse(textwrap.dedent(text)))
+    assert line == 10 and problem.startswith("name what test_masks")
+
+
+def test_no_function_has_more_than_60_lines_and_no_file_more_than_400() -> None:
+    """The walkthrough is exempt: one page of the whole paper, in cells."""
+    long = []
+    for path in sources((*PACKAGES, *TOOLS)):
+        lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+        if lines > 400 and path.name != "paper.py":
+            long.append(str(path))
+        for function in functions(parsed(path)):
+            if (function.end_lineno or 0) - function.lineno >= 60:
+                long.append(f"{path}: {function.name}")
+    assert long == []
