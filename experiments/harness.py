@@ -8,8 +8,9 @@
     python -m experiments recall --page FOLDER             makes a record's page again
 
 An experiment is a folder: ``rows.yaml`` has the question, what was expected and when that was
-written, and the rows; ``experiment.py`` has ``make(folder)``, what only this one does. Trainings
-are in runs/; one that is done is not run again. See experiments/README.md.
+written, and the rows; ``experiment.py`` has ``make(folder)``, what only this one does. Without it,
+systems are compared (system_tables.py). Trainings are in runs/; one that is done is not run again.
+See experiments/README.md.
 """
 
 import argparse
@@ -132,9 +133,7 @@ def stem(name: str) -> str:
 
 def names() -> list[str]:
     """Return the names of all experiments, which are those of their folders."""
-    return sorted(
-        path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/experiment.py")
-    )
+    return sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/rows.yaml"))
 
 
 def find(name: str) -> Experiment:
@@ -148,8 +147,11 @@ def find(name: str) -> Experiment:
             f"there is no experiment '{name}'{nearest(name, names())}; there are "
             f"{', '.join(names())}"
         )
-    module = importlib.import_module(f"experiments.{name.replace('/', '.')}.experiment")
-    experiment: Experiment = module.make(HERE / name)
+    folder = HERE / name
+    module = "system_tables"
+    if (folder / "experiment.py").is_file():
+        module = f"{name.replace('/', '.')}.experiment"
+    experiment: Experiment = importlib.import_module(f"experiments.{module}").make(folder)
     return experiment
 
 

@@ -346,3 +346,6 @@ def seed_tables(record: Record) -> list[Table]:
     if rates:
         tables.append(Table(["row", "rate", "bits"], rates, "Short trainings, by validation loss:"))
     return tables
+
+
+make = SystemsExperiment

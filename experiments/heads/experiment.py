@@ -67,6 +67,8 @@ ASKED = 400
 """Sentences of the test of each kind and order."""
 TEST = 1001
 """Its seed."""
+PAPER_FIGURES = ("figure3.png", "figure4.png", "figure5.png")
+"""The paper's Figures 3 to 5, in the folder of a training."""
 
 
 # ---- training ----------------------------------------------------------------------------------
@@ -157,8 +159,15 @@ class HeadsExperiment(Experiment):
         return [run for run in runs if (run / "model.pt").is_file()]
 
     def measure(self, run: Path) -> dict[str, Any]:
-        """Return all figures of a model."""
-        return figures_of(int(run.name.removeprefix("seed")))
+        """Return all figures of a model; draw the paper's Figures 3 to 5 of its encoder."""
+        answers = figures_of(int(run.name.removeprefix("seed")))
+        draw_figures(run, answers)
+        return answers
+
+    def files(self, run: Path) -> dict[str, Path]:
+        """Return a run's statistics and Figures 3 to 5."""
+        drawn = {f"{run.name}.{name}": run / name for name in PAPER_FIGURES}
+        return {**super().files(run), **drawn}
 
     def tables(self, record: Record) -> list[Table]:
         """Return tables of the changes, the attention of heads, and the effect of their weights."""
@@ -168,13 +177,8 @@ class HeadsExperiment(Experiment):
         return [change_table(kinds), head_table(kinds, names), cut_table(kinds)]
 
     def draw(self, record: Record, folder: Path) -> None:
-        """Draw the head that finds the pronoun's subject, by seed; and Figures 3 to 5 of each."""
-        runs = record["rows"]["ours"]["runs"]
-        draw_best_heads(folder / PICTURE, runs)
-        for run in runs:
-            of_seed = folder / f"seed{run['seed']}"
-            of_seed.mkdir(exist_ok=True)
-            draw_figures(of_seed, run)
+        """Draw the head that finds the pronoun's subject, by seed."""
+        draw_best_heads(folder / PICTURE, record["rows"]["ours"]["runs"])
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -286,16 +290,17 @@ def draw_best_heads(path: Path, runs: list[dict[str, Any]]) -> None:
 
 def draw_figures(folder: Path, run: dict[str, Any]) -> None:
     """Draw the paper's Figures 3 to 5 of a seed's encoder, on sentences of the test."""
+    figure3, figure4, figure5 = (folder / name for name in PAPER_FIGURES)
     kind = "verb after its subject"
     best = run["kinds"][kind]["phrase"]["encoder"]
     panels = [panel(run["seed"], kind, order, "encoder", best[order]["layer"]) for order in ORDERS]
-    figures.draw(folder / "figure3.png", panels)
+    figures.draw(figure3, panels)
     best = run["kinds"]["pronoun"]["phrase"]["encoder"]["near"]
     one = panel(run["seed"], "pronoun", "near", "encoder", best["layer"], [best["head"]])
     whole = one._replace(word=None, partner=None)
-    figures.draw(folder / "figure4.png", [whole, one])
+    figures.draw(figure4, [whole, one])
     different = figures.least_alike(whole.weights)
-    figures.draw(folder / "figure5.png", [whole._replace(heads=[head]) for head in different])
+    figures.draw(figure5, [whole._replace(heads=[head]) for head in different])
 
 
 make = HeadsExperiment
