@@ -22,7 +22,6 @@ sys.path.insert(0, str(ROOT))
 from experiments import harness  # noqa: E402
 from experiments.record_files import record_file  # noqa: E402
 from experiments.records import PAGE, read_record  # noqa: E402
-from experiments.table2.texts import texts_table  # noqa: E402
 from experiments.tables import Table, put  # noqa: E402
 
 FIGURES = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
@@ -30,7 +29,6 @@ PAIRS = ("en-de", "en-fr")
 PAGES = {
     "docs/results.md": (
         "small",
-        "systems",
         "since 2017",
         "rates",
     ),
@@ -111,11 +109,6 @@ def small() -> str:
     return markdown(["ours, small", "BLEU", "command", "record"], rows)
 
 
-def systems() -> str:
-    """Return Table 2's systems on three small texts."""
-    return lines_of(texts_table(record("captions"), record("demo"), record("everyday")))
-
-
 def of_record(name: str) -> str:
     """Return the table that an experiment shows of a record, named as in docs/results.yaml."""
     folder = (ROOT / FIGURES["records"][name]).parent
@@ -149,7 +142,6 @@ TEXTS: dict[str, Callable[[], str]] = {
     "table 3": table_3,
     "table 4": table_4,
     "small": small,
-    "systems": systems,
     "since 2017": lambda: of_record("since 2017"),
     "rates": lambda: of_newest_record("rates"),
 }

@@ -72,6 +72,9 @@ CLAIMS = [
     # its sections
     Claim(RESULTS, "with attention scores {value} BLEU more", "demo", "bleu", LSTM, "more"),
     Claim(RESULTS, "and convolution {value} more (three", "demo", "bleu", "fconv", "more"),
+    Claim(
+        RESULTS, "convolution {} more) and on", "captions", "bleu", "fairseq's fconv", "not shown"
+    ),
     Claim(RESULTS, "is shown: −{} BLEU for", "equal updates", "bleu", FAIRSEQ, "not shown"),
     Claim(RESULTS, "positions add {} BLEU to our model", "everyday", "bleu", RELATIVE, "more"),
     Claim(RESULTS, "scores {} BLEU more than `fconv`", "everyday", "bleu", "fconv", "not shown"),
@@ -196,6 +199,16 @@ def test_means_in_the_text_are_the_records() -> None:
     assert f"with {rotary[0]} and {rotary[1]}" in text
     gain = difference_of("everyday", "bleu", "ours, relative positions, own rate")
     assert f"gain {gain.value:.1f} BLEU and no more" in text and not gain.shown
+
+
+def test_the_text_names_our_models_bleu_on_each_text() -> None:
+    for record, text in (
+        ("demo", "Our model has {} BLEU there"),
+        ("captions", "4,000 updates, our model {} BLEU"),
+        ("everyday", "2,500 updates, our model {} BLEU)"),
+    ):
+        bleu = values_of(RECORD(record), "bleu")["ours"].values()
+        assert text.format(f"{sum(bleu) / len(bleu):.1f}") in words(RESULTS)
 
 
 def test_equal_neighbours_are_fewer_with_relative_positions() -> None:
