@@ -15,7 +15,7 @@ replaces those attributes of fairseq that transformer_plugin/README.md lists.
     optimizer.py        Adam (5.3)
     generator.py        beam search (6.1)
     task.py             the task
-    batch_size.py       measures how many tokens an update sees (5.1)
+    batch_size.py       measures the number of tokens per update (5.1)
     valid_bleu.py       shows translations and BLEU at each validation
     checkpoints.py      reading checkpoints without trusting them
     compat/             every workaround for a particular version of fairseq, torch or numpy

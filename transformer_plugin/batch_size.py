@@ -1,4 +1,4 @@
-"""How many tokens an update sees, and which settings give the number wanted (section 5.1).
+"""The number of tokens per update, and the settings that give an intended number (section 5.1).
 
 fairseq's ``--max-tokens`` limits sentences × the longer side, padding included, on each GPU; the
 paper counts real tokens across all GPUs.
@@ -12,7 +12,7 @@ import numpy as np
 from fairseq.data import EpochBatchIterator
 
 TOLERANCE = 0.1
-"""How far an update may be off ``batch_tokens`` before training warns."""
+"""Relative difference from ``batch_tokens`` above which training warns."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,20 @@ class Batching:
     target_tokens: int
 
     def updates(self, accumulated: int, gpus: int) -> int:
-        """Updates in the epoch, of ``accumulated`` batches on each GPU; the last may have fewer."""
+        """Return the updates per epoch, of ``accumulated`` batches on each GPU.
+
+        The last update may have fewer batches.
+        """
         return math.ceil(math.ceil(self.batches / gpus) / accumulated)
 
     def tokens_per_update(self, accumulated: int, gpus: int) -> tuple[float, float]:
-        """Mean real (source, target) tokens per update."""
+        """Return the mean numbers of real source and target tokens per update."""
         updates = self.updates(accumulated, gpus)
         return self.source_tokens / updates, self.target_tokens / updates
 
 
 def measure_batches(iterator: EpochBatchIterator, dataset: Any) -> Batching:
-    """Count what fairseq put into its batches, from the lengths in the index; no text is read."""
+    """Count sentences and tokens in fairseq's batches, by the lengths in the data set's index."""
     batches = iterator.frozen_batches
     chosen = np.concatenate([np.asarray(batch) for batch in batches])
     source, target = dataset.src_sizes[chosen].sum(), dataset.tgt_sizes[chosen].sum()
@@ -43,10 +46,10 @@ def measure_batches(iterator: EpochBatchIterator, dataset: Any) -> Batching:
 
 
 def rebatch(bounds: dict[str, int], accumulated: int, ratio: float) -> tuple[dict[str, int], int]:
-    """Limits for a batch, and how many to accumulate, for ``ratio`` times the tokens per update.
+    """Return limits of a batch, and batches to accumulate, for ``ratio`` times the tokens.
 
     ``bounds`` are ``max_tokens``, ``batch_size`` or both. They grow by 5 % at most, since memory
-    may allow no more; ``max_tokens`` is rounded to a multiple of 8.
+    may not allow more; ``max_tokens`` is rounded to a multiple of 8.
     """
     freq = max(1, math.ceil(accumulated * ratio / 1.05))
     new = {}
@@ -59,9 +62,7 @@ def rebatch(bounds: dict[str, int], accumulated: int, ratio: float) -> tuple[dic
 def batch_warning(
     wanted: int | None, have: float, bounds: dict[str, int], accumulated: int
 ) -> str | None:
-    """Return the warning if an update has on average ``have`` target tokens, not ``wanted``; or
-    None.
-    """
+    """Return the warning if updates have ``have`` target tokens instead of ``wanted``, or None."""
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
         return None
     new, freq = rebatch(bounds, accumulated, wanted / have)

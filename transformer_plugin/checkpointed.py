@@ -13,10 +13,10 @@ from vaswani_transformer.layers import DecoderLayer, EncoderLayer, LayerContext
 
 
 class CheckpointedLayer(nn.Module):
-    """For a subclass of a layer: checkpointed in training, as it is otherwise."""
+    """Base of layers whose activations are checkpointed in training."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the layer's."""
+        """Return the layer's output; in training, keep only its input for the backward pass."""
         # a second pass would append the attention weights twice
         need_weights = any(asks_for_weights(value) for value in (*args, *kwargs.values()))
         if not self.training or need_weights:
@@ -25,18 +25,18 @@ class CheckpointedLayer(nn.Module):
 
 
 def asks_for_weights(argument: Any) -> bool:
-    """Return whether a layer's argument is a list for attention weights, or has one."""
+    """Return whether a layer's argument is, or contains, a list for attention weights."""
     if isinstance(argument, LayerContext):
         return argument.need_weights
     return isinstance(argument, list)
 
 
 class CheckpointedEncoderLayer(CheckpointedLayer, EncoderLayer):
-    """The encoder's."""
+    """An encoder layer with checkpointed activations."""
 
 
 class CheckpointedDecoderLayer(CheckpointedLayer, DecoderLayer):
-    """The decoder's."""
+    """A decoder layer with checkpointed activations."""
 
 
 CHECKPOINTED: dict[type[nn.Module], type[nn.Module]] = {
@@ -46,9 +46,9 @@ CHECKPOINTED: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Let every layer keep its input alone, a variant's too.
+    """Let every layer checkpoint its activations, including the layers of a variant.
 
-    A variant's layer of a class of its own gets a class made of it.
+    A layer of another class gets a new subclass of its class.
     """
     for module in model.modules():
         if isinstance(module, (EncoderLayer, DecoderLayer)):
@@ -56,7 +56,7 @@ def checkpoint_layers(model: nn.Module) -> None:
 
 
 def checkpointed_class(layer: type[nn.Module]) -> type[nn.Module]:
-    """Return the class of a layer with its activations checkpointed."""
+    """Return the subclass of a layer's class that checkpoints its activations."""
     if layer in CHECKPOINTED:
         return CHECKPOINTED[layer]
     return type(f"Checkpointed{layer.__name__}", (CheckpointedLayer, layer), {})

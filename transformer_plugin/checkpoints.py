@@ -1,14 +1,14 @@
-"""Reading checkpoints without trusting them, and whether their parameters fit a model.
+"""Reads checkpoints without trusting them, and compares their parameters with a model's.
 
-A checkpoint is a pickle, and unpickling runs whatever the file names. Here only the functions and
-classes that checkpoints of fairseq's models need are allowed, and what ``add_safe_globals`` adds;
-any other name is refused before anything is called. torch 2.6 and later restrict ``torch.load``
-themselves (``weights_only``), and our list is added to theirs; older torch gets a restricted
-unpickler in place of ``pickle``.
+A checkpoint is a pickle, and unpickling runs every function that the file names. Here only the
+functions and classes that checkpoints of fairseq's models need are allowed, and those given to
+``add_safe_globals``; any other name is refused before anything is called. torch 2.6 and later
+restrict ``torch.load`` themselves (``weights_only``), and our list is added to theirs; older torch
+gets a restricted unpickler in place of ``pickle``.
 
 ``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first.
-Files written under numpy 2 name ``numpy._core``, those under numpy 1 ``numpy.core``: both are
-understood. fairseq writes checkpoints; see compat/saving.py.
+Files written under numpy 2 name ``numpy._core``, those under numpy 1 ``numpy.core``; both are
+accepted. fairseq writes checkpoints; see compat/saving.py.
 """
 
 import argparse
@@ -36,38 +36,39 @@ from torch import Tensor, nn
 
 from .config import PluginError
 
-ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these first bytes
-OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # how its format before zip begins
+ZIP_MAGIC = b"PK\x03\x04"  # torch itself distinguishes its two formats by these first bytes
+OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # start of torch's format before zip
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
 NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
 ADVICE = "copy it again, or use another checkpoint"
 TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
-"""The names that fairseq-train gives its checkpoints; averages have others."""
+"""Names of fairseq-train's checkpoints; averages have other names."""
 
 
 class CheckpointError(PluginError):
-    """Not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
+    """The file is not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
 
 
 def _by_name(things: Iterable[Any]) -> dict[str, Any]:
-    """Classes or functions by their names in files."""
+    """Return classes or functions by their dotted names in files."""
     return {f"{one.__module__}.{one.__qualname__}": one for one in things}
 
 
 def _numpy_names() -> dict[str, Any]:
-    """Arrays and scalars, in both spellings; ``--eval-bleu`` and others put them into meters."""
+    """Return numpy's arrays and scalars by name, which ``--eval-bleu`` puts into meters.
+
+    Both ``numpy.core`` and ``numpy._core`` are included.
+    """
     names: dict[str, Any] = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
     for core in ("numpy.core", "numpy._core"):
         names[f"{core}.multiarray._reconstruct"] = np.zeros(1).__reduce__()[0]
         names[f"{core}.multiarray.scalar"] = np.float64(1).__reduce__()[0]
-    # for numbers of each kind, strings and objects, a class
+    # each kind of numbers, strings and objects has a class of its own
     return {**names, **_by_name(type(np.dtype(kind)) for kind in np.typecodes["All"])}
 
 
 def _fairseqs_names() -> dict[str, Any]:
-    """Return what checkpoints of fairseq's and other people's models hold: options, paths,
-    meters.
-    """
+    """Return the classes in checkpoints of fairseq's models by name: options, paths, meters."""
     names = _by_name([DictConfig, ListConfig, AnyNode, Metadata, ContainerMetadata])
     names.update({"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode})
     names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
@@ -82,7 +83,7 @@ def _fairseqs_names() -> dict[str, Any]:
 
 
 def _torchs_names() -> dict[str, Any]:
-    """Tensors (torch itself finds their storages) and Python's own containers."""
+    """Return tensors and Python's own containers by name; torch itself finds storages."""
     names = _by_name([dict, list, int, set, collections.OrderedDict, collections.defaultdict])
     rebuild = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
     names.update({f"torch._utils.{name}": getattr(torch._utils, name) for name in rebuild})
@@ -90,11 +91,11 @@ def _torchs_names() -> dict[str, Any]:
 
 
 ALLOWED = {**_torchs_names(), **_numpy_names(), **_fairseqs_names()}
-"""Dotted name in a file → the harmless class or function it stands for."""
+"""Dotted name in a file → the harmless class or function of this name."""
 
 
 def add_safe_globals(safe: list[Any]) -> None:
-    """Allow checkpoints to name these, as ``torch.serialization.add_safe_globals`` does for torch.
+    """Allow more classes in checkpoints, as ``torch.serialization.add_safe_globals`` does.
 
     Args:
         safe: classes and functions. Reading a checkpoint calls them as the file says.
@@ -103,11 +104,13 @@ def add_safe_globals(safe: list[Any]) -> None:
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """``pickle.Unpickler`` that knows the names of checkpoints and refuses all others."""
+    """``pickle.Unpickler`` that allows only the names in ``ALLOWED``."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Return the object behind a name in the file; raises UnpicklingError unless it is
-        allowed.
+        """Return the object of a name in the file.
+
+        Raises:
+            UnpicklingError: the name is not in ``ALLOWED``.
         """
         renamed = IMPORT_MAPPING.get(module_name, module_name), global_name
         # protocol 2 writes the names of Python 2
@@ -117,7 +120,7 @@ class RestrictedUnpickler(pickle.Unpickler):
         return ALLOWED[name]
 
 
-# what torch.load asks of its `pickle_module`
+# the interface that torch.load needs of its `pickle_module`
 restricted_pickle = types.SimpleNamespace(
     __name__="restricted_pickle",
     Unpickler=RestrictedUnpickler,
@@ -126,7 +129,7 @@ restricted_pickle = types.SimpleNamespace(
 
 
 def _unpickle(source: IO[bytes] | str, mapped: bool = False) -> Any:
-    """torch.load on the CPU, restricted in the way this torch offers."""
+    """Call torch.load on the CPU, restricted in the way that this version of torch has."""
     options: dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
     if not TORCH_RESTRICTS_ITSELF:
         return torch.load(source, pickle_module=restricted_pickle, **options)
@@ -135,10 +138,10 @@ def _unpickle(source: IO[bytes] | str, mapped: bool = False) -> Any:
 
 
 def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
-    """Raise CheckpointError unless an open zip archive is one of torch's, whole and unaltered.
+    """Raise CheckpointError unless an open zip archive is torch's, complete and unchanged.
 
-    A TorchScript program is another kind of archive. The parts of a checkpoint are not packed, so
-    that together they are no larger than the file.
+    A TorchScript program is another kind of archive. The parts of a checkpoint are not compressed,
+    so together they are never larger than the file.
     """
     problem = ""
     try:
@@ -160,7 +163,7 @@ def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
 
 
 def _check_content(state: Any, name: str) -> None:
-    """Raise CheckpointError unless ``state`` has the parts that fairseq needs of a checkpoint."""
+    """Raise CheckpointError unless ``state`` has the parts of a fairseq checkpoint."""
     parts = state if isinstance(state, dict) else {}
     has_options = isinstance(parts.get("cfg"), dict) or parts.get("args") is not None
     has_history = "optimizer_history" in parts or "best_loss" in parts
@@ -177,9 +180,7 @@ def _check_content(state: Any, name: str) -> None:
 
 
 def _is_history(history: Any) -> bool:
-    """Return whether it is a list of what was trained, the last at its end: fairseq looks at
-    that.
-    """
+    """Return whether ``history`` is a list of trainings, each with its number of updates."""
     if not isinstance(history, list) or not history:
         return False
     for training in history:
@@ -192,19 +193,19 @@ def _is_history(history: Any) -> bool:
 def read_checkpoint(
     stream: IO[bytes], name: str, mapped: bool = False, checksums: bool = True
 ) -> dict[str, Any]:
-    """Return the checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
+    """Read the checkpoint in an open file, with its tensors on the CPU.
 
     Args:
-        stream: at the file's start
-        name: the file's
+        stream: at the start of the file
+        name: of the file, for messages
         mapped: whether tensors are read from the file when they are used, so that unused ones (the
             optimizer's) take no memory; the file must not be written to meanwhile
-        checksums: whether the whole file is read to compare them; the format of torch before 1.6
-            has none
+        checksums: whether the whole file is read to compare its checksums; the format of torch
+            before 1.6 has none
 
     Raises:
-        CheckpointError: anything but a whole, unaltered checkpoint that holds data only; nothing
-            that a file names is called unless it is on the list.
+        CheckpointError: the file is not a complete, unchanged checkpoint of data only. No name in
+            the file is called unless it is in ``ALLOWED``.
     """
     start = stream.read(len(OLD_MAGIC))
     stream.seek(0)
@@ -236,9 +237,10 @@ def read_checkpoint(
 def load_checkpoint(
     path: str | Path, mapped: bool = False, checksums: bool = True
 ) -> dict[str, Any]:
-    """Read a checkpoint as it stands in the file, its tensors on the CPU.
+    """Read a checkpoint unchanged from its file, with its tensors on the CPU.
 
-    Raises CheckpointError if there is no such file, or as ``read_checkpoint`` does.
+    Raises:
+        CheckpointError: there is no such file, or as in :func:`read_checkpoint`.
     """
     try:
         with open(path, "rb") as stream:
@@ -248,28 +250,26 @@ def load_checkpoint(
 
 
 def trained_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints that fairseq-train left in a folder, in order of their names."""
+    """Return fairseq-train's checkpoints in a folder, sorted by name."""
     return [path for path in sorted(folder.glob("*.pt")) if TRAINED.fullmatch(path.name)]
 
 
 def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
-    """Return a checkpoint of which only what is no tensor will be used: options, updates,
-    dictionaries.
+    """Read a checkpoint for everything but tensors: options, updates, dictionaries.
 
-    It takes hardly any time or memory, since damage inside the tensors is not looked for.
+    This takes hardly any time or memory, since damage inside the tensors is not looked for.
 
-    Raises CheckpointError if there is no such file, or it is not a checkpoint.
+    Raises:
+        CheckpointError: there is no such file, or it is not a checkpoint.
     """
     return load_checkpoint(path, mapped=True, checksums=False)
 
 
-# --- what is in one ----------------------------------------------------------------------------
+# --- the content of a checkpoint ---------------------------------------------------------------
 
 
 def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
-    """Return one sentence on parameters that a model shares and a checkpoint does not; "" if
-    none.
-    """
+    """Return a sentence on a parameter that a model shares and a checkpoint does not; or ""."""
     names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(id(parameter), name)
@@ -283,9 +283,9 @@ def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
 
 
 def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
-    """Return one sentence on why parameters do not fit a model, with one that differs.
+    """Return a sentence on why parameters do not fit a model; "" if they do.
 
-    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees.
+    Both arguments map parameter names to tensors. They fit if all names and shapes are equal.
     """
     one_sided = set(saved_state) ^ set(model_state)
     if one_sided:
@@ -305,8 +305,9 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
 
 
 def registered_name(state: Mapping[str, Any]) -> str | None:
-    """Return the name under which a checkpoint's model is registered; older ones have a
-    Namespace.
+    """Return the name under which the model of a checkpoint is registered, or None.
+
+    Older checkpoints have their options in a Namespace.
     """
     cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
     options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
@@ -314,8 +315,7 @@ def registered_name(state: Mapping[str, Any]) -> str | None:
 
 
 def not_finite(model: Mapping[str, Any]) -> str:
-    """Return the first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is
-    none.
+    """Return the name of the first weight or bias with NaN or infinity; "" if there is none.
 
     Other tensors in a state may be infinite, as masks are.
     """

@@ -1,4 +1,4 @@
-"""Refuses options that cannot work, by name and with what to do instead."""
+"""Refuses options that cannot work; each message names the option and what to do instead."""
 
 import ast
 import math
@@ -33,7 +33,7 @@ def check_number(
 
     Args:
         name: of the option, for the message
-        value: None, where an option is not given, passes
+        value: of the option; None, if it is not given, is allowed
         least: the lowest number
         above: the number must be greater
         below: the number must be less
@@ -51,7 +51,7 @@ def check_number(
 
 
 def check_model_config(cfg: VaswaniTransformerConfig) -> None:
-    """Raise ConfigError, naming the option, if the model's options cannot work together."""
+    """Raise ConfigError if the model's options cannot work together."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         check_number(flag(name), getattr(cfg, name), least=0, below=1)
     check_number("--layer-norm-eps", cfg.layer_norm_eps, least=0)
@@ -70,12 +70,12 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
-    """Raise ConfigError unless it is a share of the probability (5.4): the wrong classes'."""
+    """Raise ConfigError unless the label smoothing ε_ls is in [0, 1) (5.4)."""
     check_number("--label-smoothing", label_smoothing, least=0, below=1)
 
 
 def check_schedule_config(cfg: VaswaniInverseSqrtConfig) -> None:
-    """Raise ConfigError if equation 3 gives no rate."""
+    """Raise ConfigError for values with which equation 3 is not defined (5.3)."""
     check_number("--warmup-updates", cfg.warmup_updates, least=1)
     check_number("--lr-factor", cfg.lr_factor, above=0)
     check_number("--d-model", cfg.d_model, least=1)
@@ -90,9 +90,10 @@ def check_adam_config(cfg: VaswaniAdamConfig) -> None:
 
 
 def read_betas(given: Any) -> tuple[float, float]:
-    """β₁ and β₂ from a list, as in YAML, or from text such as "(0.9, 0.98)", as in a flag.
+    """Return β₁ and β₂ from a list (in YAML) or from text such as "(0.9, 0.98)" (in a flag).
 
-    Raises ConfigError unless they are two numbers.
+    Raises:
+        ConfigError: they are not two numbers.
     """
     try:
         first, second = ast.literal_eval(given) if isinstance(given, str) else given
@@ -104,14 +105,15 @@ def read_betas(given: Any) -> tuple[float, float]:
 
 
 def check_task_config(cfg: VaswaniTranslationConfig) -> None:
-    """Raise ConfigError for a negative number of something."""
+    """Raise ConfigError if an option of the task is a negative number."""
     for name in ("batch_tokens", "eval_bleu_lines", "save_all_last"):
         check_number(flag(name), getattr(cfg, name), least=0)
 
 
 def check_best_metric(checkpoint: Any, task: Any) -> None:
-    """Raise ConfigError if the best checkpoint is to be the one with the lowest BLEU, or with one
-    that is not computed, at which fairseq fails in the first validation.
+    """Raise ConfigError for a best checkpoint by a BLEU that is minimised or not computed.
+
+    With a BLEU that is not computed, fairseq fails in the first validation.
 
     Args:
         checkpoint: fairseq's section of this name
@@ -168,13 +170,13 @@ def check_subsets(dataset: Any) -> None:
 
 
 def check_precision(common: Any, precision: Any) -> None:
-    """Raise ConfigError for 16-bit training of our model that is not what it seems to be.
+    """Raise ConfigError for 16-bit options of fairseq that train our model wrongly.
 
-    ``--bf16`` of fairseq-train turns its TPU mode on, which fails without a TPU. With
+    ``--bf16`` turns fairseq-train's TPU mode on, which fails without a TPU. With
     ``--memory-efficient-bf16`` there are no weights but those in bfloat16. ``--amp`` divides
-    gradients by the loss scale when they are clipped and again when the optimizer steps: Adam hides
-    it until they are as small as its ε. ``--fp16`` with ``--precision bf16`` loses small gradients
-    of the loss, which are rounded to float16 before they are scaled.
+    gradients by the loss scale when they are clipped and again when the optimizer updates: Adam
+    hides this until they are as small as its ε. ``--fp16`` with ``--precision bf16`` loses small
+    gradients of the loss, which are rounded to float16 before they are scaled.
 
     Args:
         common: fairseq's section
@@ -201,13 +203,13 @@ def check_precision(common: Any, precision: Any) -> None:
 
 
 def check_processes(environ: Mapping[str, str]) -> None:
-    """Raise ConfigError if torchrun started several processes, and each would train by itself.
+    """Raise ConfigError if torchrun started several processes that would train separately.
 
-    fairseq takes the number of processes from the GPUs that it sees, and joins those of torchrun
-    only if there are several, or ``--distributed-world-size`` says so.
+    fairseq takes the number of processes from the GPUs that it sees, and connects those of torchrun
+    only if there are several GPUs, or if ``--distributed-world-size`` says so.
 
     Args:
-        environ: with what torchrun sets
+        environ: environment variables, including torchrun's
     """
     started = int(environ.get("WORLD_SIZE", 1)) if "RANK" in environ else 1
     joined = torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -13,12 +13,12 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledLayer(nn.Module):
-    """For a subclass of a layer: compiled in training, for batches of any shape; else as it is."""
+    """Base of layers that are compiled in training, for batches of any shape."""
 
     compiled: Any = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the layer's."""
+        """Return the layer's output, in training by its compiled function."""
         if not self.training:
             return super().forward(*args, **kwargs)
         if self.compiled is None:
@@ -26,16 +26,16 @@ class CompiledLayer(nn.Module):
         return self.compiled(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy, without what was compiled."""
+        """Return the state to copy, without the compiled function."""
         return {**self.__dict__, "compiled": None}
 
 
 class CompiledEncoderLayer(CompiledLayer, EncoderLayer):
-    """The encoder's."""
+    """An encoder layer that is compiled in training."""
 
 
 class CompiledDecoderLayer(CompiledLayer, DecoderLayer):
-    """The decoder's."""
+    """A decoder layer that is compiled in training."""
 
 
 COMPILED: dict[type[nn.Module], type[nn.Module]] = {
@@ -47,7 +47,7 @@ COMPILED: dict[type[nn.Module], type[nn.Module]] = {
 def compile_parts(model: Any) -> list[nn.Module]:
     """Let layers and loss be compiled in the first training pass, which takes a minute or more.
 
-    If torch.compile does not work here, a warning says so, and nothing is compiled.
+    If torch.compile does not work here, a warning is logged, and nothing is compiled.
 
     Returns:
         The layers.

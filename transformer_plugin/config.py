@@ -39,7 +39,7 @@ ATTENTION_IMPLEMENTATIONS = ["auto", "readable"]
 
 
 class PluginError(ValueError):
-    """Something that a user can put right, in one sentence: what is wrong, where, what to do."""
+    """An error that a user can fix, in one sentence: what is wrong, where, what to do."""
 
     #: the message is enough, without a traceback; 'vaswani' checks this attribute, because checking
     #: the class would import torch
@@ -52,9 +52,9 @@ class ConfigError(PluginError):
 
 @dataclass
 class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
-    """The base model (Table 3, first row), whose sizes come from the paper's package.
+    """The base model (Table 3, first row); its sizes come from vaswani_transformer.
 
-    The other presets state only what differs.
+    Other presets list only their differences.
     """
 
     sinusoid_layout: ChoiceEnum(SINUSOID_LAYOUTS) = option(  # type: ignore[valid-type]
@@ -172,7 +172,7 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
 
 @dataclass
 class VaswaniTranslationConfig(TranslationConfig):
-    """fairseq's translation task, and what this plugin's adds to it."""
+    """fairseq's translation task, with the options that this plugin adds."""
 
     batch_tokens: Optional[int] = option(
         0,

@@ -1,7 +1,7 @@
 """Label-smoothed cross entropy (section 5.4) as fairseq calls it.
 
-The formula is in vaswani_transformer/loss.py. What trains is one of its quicker forms, in fast/,
-which the model's decoder chooses; a model of another kind gets the formula itself.
+The formula is in vaswani_transformer/loss.py. Training uses one of its faster versions in fast/,
+which the model's decoder chooses; for other models the formula itself is used.
 
 Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. The loss that
 fairseq gets is in nats, summed over tokens; in the logs it is in bits per token.
@@ -35,14 +35,13 @@ OF_MODEL = [
     "get_normalized_probs_scriptable",
     "get_targets",
 ]
-"""The methods of a model that lie between the decoder's output and the loss."""
+"""The methods of a model between the decoder's output and the loss."""
 
 
 def counts_target_tokens(task: Any) -> bool:
-    """Return whether ``ntokens`` is known to be the number of real target tokens in a task's
-    batches.
+    """Return whether ``ntokens`` of a task's batches is the number of real target tokens.
 
-    A data set or task of somebody else, even if it inherits from these, may count something else.
+    Data sets or tasks of other code, even subclasses of these, may count something else.
     """
     tasks = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
     datasets = getattr(task, "datasets", {}).values()
@@ -61,14 +60,15 @@ def computes_losses(model: torch.nn.Module) -> bool:
 
 
 def places(chosen: Tensor, count: int | None = None) -> Tensor:
-    """Return where ``chosen`` [M] is true, in order: int64 [N].
+    """Return the positions [N] where ``chosen`` [M] is true, in order, int64.
 
     Args:
-        count: N; without it, on a GPU, the host waits until it knows that
+        chosen: bool [M]
+        count: N; without it, on a GPU, the host waits for the number
     """
     if count is None:
         return chosen.nonzero().squeeze(1)
-    # a stable sort moves the others back and leaves these in order
+    # a stable sort moves false elements back and keeps the order of the true ones
     return chosen.to(torch.uint8).argsort(descending=True, stable=True)[:count]
 
 
@@ -79,7 +79,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     """The loss of section 5.4 for any fairseq translation model.
 
     Logs ``loss`` and ``nll_loss`` in bits per token, ``ppl`` = 2^nll_loss and, in validation,
-    ``accuracy``: the percentage of tokens whose most probable class is the right one.
+    ``accuracy``: the percentage of tokens whose most probable class is correct.
 
     Raises:
         ConfigError: ``label_smoothing`` outside [0, 1).
@@ -95,10 +95,9 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         self.from_features = False
 
     def uses_features(self, model: torch.nn.Module) -> bool:
-        """Return whether the loss is computed from features, as decided when a model's mode last
-        changed.
+        """Return whether the loss is computed from features, decided once per mode of a model.
 
-        An epoch begins with the change to training, and its validation with the change back.
+        An epoch begins with the change to training mode, and its validation with the change back.
         """
         now = (weakref.ref(model), model.training)
         if self.decided_for != now:
@@ -109,9 +108,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any]
     ) -> tuple[Tensor, int, LoggingOutput]:
-        """Return the summed loss of a batch, the number to divide its gradient by, and what
-        to log.
-        """
+        """Return a batch's summed loss, the divisor of its gradient, and the values to log."""
         # in training the accuracy would cost an argmax over the vocabulary
         count_correct = not model.training
         if self.uses_features(model):
@@ -136,14 +133,14 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_inside(
         self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """Return the loss of a model that hands its features and output matrix to a function.
+        """Return the loss of a model that passes its features and output matrix to a function.
 
         The function runs inside the model's forward: a wrapper such as DistributedDataParallel
         then sees that the matrix is used, and no [B, T, V] tensor leaves the model.
         """
         target = sample["target"].reshape(-1)
         projected_loss = model.decoder.projected_loss
-        # Before the model runs. A GPU need not be asked for N if ntokens is known to be N.
+        # Before the model runs. The host need not ask a GPU for N if ntokens is known to be N.
         is_count = target.device.type != "cpu" and counts_target_tokens(self.task)
         token_rows = places(
             target.ne(self.padding_idx), sample["ntokens"] if is_count else None
@@ -151,7 +148,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         target = target.index_select(0, token_rows)
 
         def loss(features: Tensor, weight: Tensor) -> LossSums:
-            """[B, T, D] and [V, D] → the sums over real tokens."""
+            """Return the sums over real tokens, of features [B, T, D] and the matrix [V, D]."""
             features = features.reshape(-1, features.size(-1)).index_select(0, token_rows)
             return projected_loss(features, weight, target, self.label_smoothing, count_correct)
 
@@ -161,10 +158,10 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_of_log_probs(
         self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """Return the formula's loss, for other models, and with ``--attention-impl readable``.
+        """Return the formula's loss, for other models and for ``--attention-impl readable``.
 
-        The model itself gives the log-probabilities, since its output need not be logits.
-        fairseq's log-softmax gives float32 whatever the type of the logits.
+        The model itself returns the log-probabilities, since its output need not be logits.
+        fairseq's log-softmax returns float32 for any type of logits.
         """
         net_output = model(**sample["net_input"])
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # [B, T, V]
@@ -179,10 +176,10 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the averages over batches and processes.
 
-        Everything is made a Python number before it is logged: what the meters hold is saved in
-        checkpoints, where foreign types make loading unsafe. On a GPU the host waits for the
-        losses, once per update; if they were logged as they are, fairseq's Trainer would wait,
-        which reads every meter after each update.
+        Everything is converted to a Python number before it is logged: the content of the meters is
+        saved in checkpoints, where other types make loading unsafe. On a GPU the host waits for the
+        losses once per update. Otherwise fairseq's Trainer would wait for them, since it reads
+        every meter after each update.
         """
 
         def totals(*keys: str) -> list[float]:
@@ -203,5 +200,5 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: fairseq may add the outputs of all processes in one all-reduce."""
+        """Return True: fairseq may sum the outputs of all processes in one all-reduce."""
         return True

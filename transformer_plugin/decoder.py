@@ -33,11 +33,11 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
     Args:
         cfg: the model's configuration
         dictionary: the target dictionary
-        decoder: whose parts it takes
+        decoder: the decoder whose parts it uses
     """
 
     projected_loss = staticmethod(projected_loss)
-    """The loss from features and the output matrix; ``--compile`` sets another form."""
+    """The loss from features and the output matrix; ``--compile`` sets another function."""
 
     def __init__(self, cfg: VaswaniTransformerConfig, dictionary: object, decoder: Decoder) -> None:
         Decoder.__init__(
@@ -54,10 +54,10 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
 
     @property
     def computes_losses(self) -> bool:
-        """Whether ``forward`` can be given a ``loss`` of the features and the output matrix.
+        """Whether ``forward`` accepts a ``loss`` of the features and the output matrix.
 
-        It can if the logits are their product and no more, and fast kernels may be used. A subclass
-        or a user may have replaced what lies between the features and the probabilities.
+        It does if the logits are exactly their product, and fast kernels may be used. A subclass or
+        a user may have replaced a method between the features and the probabilities.
         """
         methods = ("output_layer", "get_normalized_probs", "forward")
         own = (getattr(getattr(self, name), "__func__", None) for name in methods)
@@ -76,24 +76,26 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         need_head_weights: bool = False,
         loss: Callable[[Tensor, Tensor], Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Args:
+        """Return the logits of the next tokens, and attention weights.
+
+        Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
-            encoder_out: what an encoder returned, see :data:`EncoderOut`
-            incremental_state: in incremental decoding, holds the cache; then only the
-                positions not seen before are computed
+            encoder_out: the output of an encoder, see :data:`EncoderOut`
+            incremental_state: holds the cache in incremental decoding; then only new positions are
+                computed
             features_only: leave out the output projection
-            full_context_alignment: every position also attends to the later ones
-            alignment_layer: whose cross-attention ``attn`` is, from 0; the last by default
-            alignment_heads: over how many of its first heads ``attn`` is averaged; all by default
+            full_context_alignment: every position also attends to later ones
+            alignment_layer: layer whose cross-attention is ``attn``, from 0; the last by default
+            alignment_heads: number of first heads over which ``attn`` is averaged; all by default
             need_head_weights: also return every layer's attention weights per head
-            loss: computes, from the features [B, T, D] and the output matrix [V, D], what is
+            loss: function of the features [B, T, D] and the output matrix [V, D], whose result is
                 returned in place of the logits
 
         Returns:
             Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
             positions in incremental decoding; and a dictionary: ``attn``, a list with a layer's
             cross-attention averaged over its heads [B, T', S] (None in training and with
-            ``loss``, unless ``alignment_layer`` or ``alignment_heads`` asks for it), and on request
+            ``loss``, unless ``alignment_layer`` or ``alignment_heads`` requests it), and on request
             ``decoder_attention`` and ``cross_attention``, per layer [B, H, T', T] and
             [B, H, T', S].
 
@@ -126,13 +128,13 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         need_head_weights: bool = False,
         need_alignment: bool = True,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Like :meth:`forward`, without the output projection.
+        """Return the features [B, T', D] and attention weights; arguments as in :meth:`forward`.
 
-        ``need_alignment``: whether ``attn`` is wanted, outside of training.
+        ``need_alignment``: whether ``attn`` is needed outside of training.
 
         Raises:
             ValueError: there is no such layer, or no such number of heads; or the full context is
-                asked for in incremental decoding, which does not have the later positions.
+                requested in incremental decoding, which does not have the later positions.
         """
         self.check_alignment(alignment_layer, alignment_heads)
         if full_context_alignment and incremental_state is not None:
@@ -170,13 +172,16 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
             raise ValueError(f"alignment_heads is {heads}, but must be from 1 to {most}")
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """[B, T, D] → logits [B, T, V]."""
+        """Return the logits [B, T, V] of features [B, T, D]."""
         return Decoder.output_layer(self, features)
 
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: Any = None
     ) -> Tensor:
-        """softmax(logits), or its logarithm, [B, T, V]: as fairseq's, but float64 stays float64."""
+        """Return the probabilities [B, T, V], or their logarithms; float64 stays float64.
+
+        fairseq's own function returns float32.
+        """
         logits = net_output[0]
         function = torch.log_softmax if log_probs else torch.softmax
         return function(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
@@ -184,9 +189,10 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
     def reorder_incremental_state(
         self, incremental_state: dict[str, Any], new_order: Tensor
     ) -> None:
-        """Put the cache's rows in ``new_order`` [B'], as fairseq's beam search asks at each step.
+        """Put the cache's rows into ``new_order`` [B'], at each step of fairseq's beam search.
 
-        It treats every hypothesis as a separate sentence, and reorders the encoder output too.
+        fairseq treats every hypothesis as a separate sentence, and reorders the encoder output,
+        too.
         """
         cache = incremental_state.get(CACHE)
         if cache is not None:

@@ -17,18 +17,18 @@ EncoderOut = dict[str, list[Tensor]]
 """An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
 tensor has the batch as its first dimension:
 
-``memory`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding, left out when nothing
-is padded; ``encoder_attention`` per layer [B, H, S, S], on request. The decoder needs the first,
-and the second of an encoder that pads: any other encoder may return them. fairseq's
-``encoder_out`` is [S, B, D]: code that asks for it fails.
+``memory`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding, left out if nothing is
+padded; ``encoder_attention`` per layer [B, H, S, S], on request. The decoder needs the first, and
+the second if there is padding; any encoder that returns them can be used. fairseq's
+``encoder_out`` [S, B, D] is missing: code that reads it fails.
 """
 
 UNLIMITED = 10**6
-"""What a part without a limit of its own reports; the task's limit then decides."""
+"""Reported by a part without its own length limit; the task's limit then applies."""
 
 
 def memory_of(encoder_out: EncoderOut) -> Memory:
-    """Return what the decoder attends to."""
+    """Return the memory, to which the decoder attends."""
     padding = encoder_out.get("encoder_padding_mask") or [None]
     return Memory(encoder_out["memory"][0], padding[0])
 
@@ -39,7 +39,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
     Args:
         cfg: the model's configuration
         dictionary: the source dictionary
-        encoder: whose parts it takes
+        encoder: the encoder whose parts it uses
     """
 
     def __init__(self, cfg: VaswaniTransformerConfig, dictionary: object, encoder: Encoder) -> None:
@@ -53,7 +53,9 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         src_lengths: Tensor | None = None,
         need_head_weights: bool = False,
     ) -> EncoderOut:
-        """Args:
+        """Return the encoder's output in fairseq's form.
+
+        Args:
             src_tokens: [B, S], padded on either side
             src_lengths: unused; padding is recognised from the tokens
             need_head_weights: also return each layer's attention weights per head
@@ -70,7 +72,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
-        """``encoder_out`` with its batch in ``new_order`` [B'], as beam search asks."""
+        """Return ``encoder_out`` with its batch in ``new_order`` [B'], for beam search."""
         return {
             name: [tensor.index_select(0, new_order) for tensor in tensors]
             for name, tensors in encoder_out.items()

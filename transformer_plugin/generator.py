@@ -1,4 +1,4 @@
-"""fairseq's generator with our beam search: quick, and with the paper's scoring.
+"""fairseq's generator with our beam search: faster, and with the paper's scoring.
 
 Other searches (sampling, constraints, prefixes, alignments, …) are left to fairseq's generator.
 """
@@ -63,7 +63,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         )
         self._reason = self.reason_for_fairseqs_search()
         self._logged: set[str] = set()
-        if self._reason:  # here: processes that search are forked from this one, and warn no more
+        if self._reason:  # here, since processes forked for the search do not warn again
             self.warn_once(self._reason)
 
     def reason_for_fairseqs_search(self) -> str | None:
@@ -91,8 +91,9 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[Result]]:
-        """Return the results of each sentence of a batch, best first; every public method calls
-        this.
+        """Return the results of each sentence of a batch, best first.
+
+        Every public method calls this.
         """
         demands = {
             "a prefix": prefix_tokens,
@@ -107,10 +108,10 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def warn_once(self, reason: str) -> None:
-        """Log that fairseq's search is used; warn if its length penalty is not the one asked for.
+        """Log that fairseq's search is used; warn if it has another length penalty.
 
         Raises:
-            ConfigError: an option was asked for that does nothing in fairseq's search.
+            ConfigError: an option was given that does nothing in fairseq's search.
         """
         if self.options.no_repeat_ngram_size:
             raise ConfigError(
@@ -131,7 +132,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             logger.info("%s: decoding with fairseq's own search", reason)
 
     def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
-        """Our search.
+        """Return the results of our search for a batch.
 
         Raises:
             ConfigError: the greatest length allowed is below the least length required.

@@ -1,7 +1,7 @@
-"""What fairseq's trainer asks of a model twice in each update, without torch's walks over it.
+"""Skips two of torch's walks over a model that fairseq's trainer makes in each update.
 
-A base model has some 240 modules. To set each one's mode, or to ask each whether it wants to know
-the number of updates, takes longer than to look whether there is anything to do.
+A base model has some 240 modules. Setting the mode of each, or asking each whether it needs the
+number of updates, takes longer than to check whether there is anything to do.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def every_part(model: nn.Module) -> Iterator[nn.Module]:
-    """As ``model.modules()``, in another order; a module in two places comes twice."""
+    """Yield the parts of ``model.modules()`` in another order; a shared module comes twice."""
     pending: list[nn.Module | None] = [model]
     while pending:
         module = pending.pop()
@@ -22,12 +22,12 @@ def every_part(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class LeanUpdates(BaseFairseqModel):
-    """For a model: looks before it walks. Results are fairseq's."""
+    """Base of models that checks before it walks over all modules. Results are fairseq's."""
 
     def train(self, mode: bool = True) -> "LeanUpdates":
-        """As torch's; nothing is left to do if every part is in training already.
+        """Set the mode as torch does, unless every part is in training mode already.
 
-        ``eval()`` always sets all.
+        ``eval()`` always sets the mode of all parts.
         """
         if mode and all(part.training for part in every_part(self)):
             return self
@@ -35,7 +35,10 @@ class LeanUpdates(BaseFairseqModel):
         return result
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Tell every part that has such a method. fairseq's encoder has one only to pass it on."""
+        """Tell the number of updates to every part that has this method.
+
+        fairseq's encoder has the method only to pass the number on.
+        """
         for part in every_part(self):
             if part is not self and listens(part):
                 tell: Any = part
@@ -43,7 +46,7 @@ class LeanUpdates(BaseFairseqModel):
 
 
 def listens(part: nn.Module) -> bool:
-    """Return whether a part has a ``set_num_updates`` of its own.
+    """Return whether a part has its own ``set_num_updates``.
 
     ``hasattr`` would search parameters, buffers and modules for it, and raise and catch an error.
     """

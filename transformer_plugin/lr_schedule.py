@@ -14,7 +14,7 @@ from .config import ConfigError, VaswaniInverseSqrtConfig
 
 
 def model_width(cfg: DictConfig) -> int:
-    """d_model of the model in the same fairseq configuration as the schedule.
+    """Return d_model of the model in the same fairseq configuration as the schedule.
 
     ``cfg`` is the schedule's section. The usual way to another section is an interpolation,
     ``II("model.encoder_embed_dim")``, but fairseq resolves it before ``--arch transformer`` has a
@@ -51,7 +51,7 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         self.step_update(0)
 
     def step_update(self, num_updates: int) -> float:
-        """Set and return the rate of the next update, number ``num_updates`` + 1."""
+        """Set and return the learning rate of the next update, number ``num_updates`` + 1."""
         step, cfg = num_updates + 1, self.cfg
         lr = learning_rate(step, self.d_model, cfg.warmup_updates, cfg.lr_factor)
         self.optimizer.set_lr(lr)
@@ -59,9 +59,10 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
 
 
 def refuse_ignored_lr(lr: list[float], d_model: int, warmup_updates: int) -> None:
-    """Raise ConfigError if ``--lr`` was given: equation 3 has no such term.
+    """Raise ConfigError if ``--lr`` was given, which equation 3 does not have.
 
-    fairseq's default passes, since it looks the same whether given by hand or not.
+    fairseq's default is allowed, since it cannot be distinguished from an option that was not
+    given.
     """
     if lr != OptimizationConfig().lr:
         factor = max(lr) * (d_model * warmup_updates) ** 0.5

@@ -35,8 +35,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
     """The base model of "Attention Is All You Need" (Table 3, first row).
 
     Attributes:
-        transformer_class: makes the parts; a variant gives a subclass of its own (docs/extend.md)
-        encoder_class: what fairseq calls; for a variant that differs in more than its parts
+        transformer_class: makes the parts; a variant sets its own subclass (docs/extend.md)
+        encoder_class: called by fairseq; for variants that change more than parts of the encoder
         decoder_class: the same for the decoder
     """
 
@@ -52,11 +52,10 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: VaswaniTransformerConfig, task: Any) -> "VaswaniTransformerModel":
-        """Return the model for a task with source and target dictionaries; called before data is
-        read.
+        """Build the model for a task with dictionaries; fairseq calls this before it reads data.
 
         Raises:
-            ConfigError: options that cannot work, or dictionaries that cannot share a matrix.
+            ConfigError: options cannot work, or the dictionaries cannot share a matrix.
         """
         check_model_config(cfg)
         check_task(cfg, task)
@@ -88,7 +87,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
             src_lengths: unused
             prev_output_tokens: [B, T], padded on the right
             need_head_weights: also return every layer's attention weights per head
-            decoder_options: of :meth:`.decoder.VaswaniDecoder.forward`, whose result this returns
+            decoder_options: options of :meth:`.decoder.VaswaniDecoder.forward`, whose result is
+                returned
 
         Raises:
             TypeError: the decoder has no option of that name.
@@ -105,7 +105,7 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
         prev_output_tokens: Tensor,
         **decoder_options: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As :meth:`forward`, without the output projection."""
+        """Return the decoder's features; arguments as in :meth:`forward`."""
         return self.forward(
             src_tokens, src_lengths, prev_output_tokens, features_only=True, **decoder_options
         )
@@ -114,8 +114,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
     def check_parts(cls, paper: Transformer) -> None:
         """Raise ConfigError for a variant in plain torch of which fairseq would run only a part.
 
-        Embeddings, layers and norms are taken over; what the whole, the encoder or the decoder do
-        with them is fairseq's, unless a class of this model's does it.
+        Embeddings, layers and norms are used. The forward of the model, the encoder or the decoder
+        is fairseq's, unless this model's class sets its own.
         """
         name = type(paper).__name__
         if type(paper).forward is not Transformer.forward:
@@ -136,7 +136,7 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
                 )
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """As fairseq's; then turn dropout off or retain it, and convert the weights for bf16.
+        """Prepare decoding as fairseq does, with dropout off or retained, and weights in bf16.
 
         Raises:
             ConfigError: ``--retain-dropout`` or ``--retain-dropout-modules`` cannot be followed.
@@ -149,10 +149,10 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
     def load_state_dict(
         self, state_dict: dict[str, Any], strict: bool = True, **options: Any
     ) -> Any:
-        """As fairseq's, but a mismatch is explained by the option that differs.
+        """Load parameters as fairseq does, and explain a mismatch by the option that differs.
 
         Args:
-            state_dict: of parameters by name; names of older versions are replaced in it
+            state_dict: parameters by name; names of older versions are replaced in it
             strict: whether the names have to be this model's
             options: see fairseq's
 

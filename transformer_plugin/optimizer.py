@@ -59,7 +59,7 @@ class EpsilonHatAdam(torch.optim.AdamW):
                 group["eps"] = epsilon
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state that this class made.
+        """Load a state that this class has saved.
 
         The rate, β and ε come from it, as with every optimizer of fairseq; the choice of kernels
         does not.
@@ -99,12 +99,12 @@ class VaswaniAdam(FairseqOptimizer):
         return True
 
     def zero_grad(self) -> None:
-        """As fairseq's, in one pass over the parameters, not two."""
+        """Remove all gradients, in one pass over the parameters instead of fairseq's two."""
         for parameter in self.params:
             parameter.grad = None
 
     def multiply_grads(self, c: Any) -> None:
-        """Multiply all gradients by the number ``c``, or by a tensor of one, in one call."""
+        """Multiply all gradients by ``c``, a number or a tensor of one element, in one call."""
         gradients = [p.grad for p in self.params if p.grad is not None]
         if not gradients:
             return
@@ -115,11 +115,10 @@ class VaswaniAdam(FairseqOptimizer):
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """Return the 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are scaled
-        to it.
+        """Return the 2-norm of all gradients, and scale them down to ``max_norm`` if it is larger.
 
         Args:
-            max_norm: 0 to leave the gradients alone
+            max_norm: 0 to leave the gradients unchanged
             aggregate_norm_fn: combines the norms of several processes
         """
         params = list(self.params)

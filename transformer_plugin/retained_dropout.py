@@ -14,19 +14,19 @@ class RetainedDropout(nn.Dropout):
     """Dropout that stays on in evaluation mode."""
 
     def train(self, mode: bool = True) -> "RetainedDropout":
-        """Always training."""
+        """Keep training mode on, whatever ``mode`` is."""
         return super().train(True)
 
 
 class RetainedFastDropout(RetainedDropout, FastDropout):
-    """The same, of the quicker form."""
+    """The faster dropout, which stays on in evaluation mode."""
 
 
 RETAINED = {nn.Dropout: RetainedDropout, FastDropout: RetainedFastDropout}
 
 
 def retain_dropout(model: nn.Module, generation: Any) -> None:
-    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes differently.
+    """Leave dropout on in decoding (``--retain-dropout``), so that each seed decodes differently.
 
     ``--retain-dropout-modules`` names the parts of the model in which it stays on, such as
     ``EncoderLayer`` or ``FeedForward``; without it, all.
@@ -56,9 +56,10 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
 
 
 def names_of(cls: type) -> list[str]:
-    """Names of a class: of the paper's parts that it is, or its own; none for torch's containers.
+    """Return the names of a class: those of the paper's parts among its parents, or its own.
 
-    The quicker forms and the compiled ones have the names of what they replace.
+    Fast and compiled classes have the names of the classes that they replace. torch's containers
+    have none.
     """
     parts = []
     for parent in cls.__mro__:

@@ -1,8 +1,8 @@
 """The task ``vaswani_translation``: fairseq's translation with the paper's batch and beam search.
 
-When fairseq has made the batches of the training set, the mean tokens of an update are logged
-(batch_size.py). The beam search is vaswani_transformer/search/, which generator.py gives fairseq;
-what is refused, checks.py; the translations shown at each validation, valid_bleu.py.
+When fairseq has made the batches of the training set, the mean number of tokens per update is
+logged (batch_size.py). The beam search is vaswani_transformer/search/, through generator.py;
+checks.py refuses options; valid_bleu.py shows translations at each validation.
 """
 
 import logging
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 @register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
 class VaswaniTranslationTask(CheckedTranslationTask):
-    """fairseq's translation task; also logs how large updates are, and uses our beam search."""
+    """fairseq's translation task, which logs the tokens per update and uses our beam search."""
 
     cfg: VaswaniTranslationConfig
     _logged = False
-    #: what is shown at each validation of a training
+    #: the translations that each validation of a training shows
     valid_bleu: ValidBleu | None = None
 
     def __init__(self, cfg: VaswaniTranslationConfig, *dictionaries: Any) -> None:
@@ -37,31 +37,34 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         super().__init__(cfg, *dictionaries)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """As fairseq's; only a training calls it, so that no other validation translates."""
+        """Begin an epoch of training, and prepare its validations.
+
+        Only a training calls this, so other validations do not translate.
+        """
         super().begin_epoch(epoch, model)
         if self.cfg.eval_bleu_lines and not self.valid_bleu:
             self.valid_bleu = ValidBleu(self)
 
     def begin_valid_epoch(self, epoch: int, model: Any) -> None:
-        """As fairseq's."""
+        """Begin a validation as fairseq does."""
         super().begin_valid_epoch(epoch, model)
         if self.valid_bleu:
             self.valid_bleu.begin(model)
 
     def valid_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's; a training also translates those of the sentences that it shows."""
+        """Validate a batch as fairseq does; a training also translates the sentences to show."""
         result = super().valid_step(sample, *args, **kwargs)
         if self.valid_bleu:
             self.valid_bleu.translate(sample)
         return result
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
-        """fairseq calls it in each process, after each validation set."""
+        """End a validation set; fairseq calls this in each process."""
         if self.valid_bleu:
             self.valid_bleu.end(stats)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """As fairseq's; the first one for training is measured, by the first process."""
+        """Return fairseq's batches; the first process measures the first training batches."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         # only the Trainer passes this, and only for training
         if "update_epoch_batch_itr" in kwargs and not self._logged and iterator.frozen_batches:
@@ -99,7 +102,7 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         extra_gen_cls_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Our beam search, or fairseq's if another is named or attention is needed.
+        """Return our beam search, or fairseq's if another is named or attention is needed.
 
         Args:
             models: the models to decode with

@@ -1,8 +1,8 @@
-"""What a training has learned, shown at each validation: BLEU of greedy translations, and three.
+"""BLEU of greedy translations, and three of them, shown at each validation of a training.
 
 fairseq's ``--eval-bleu`` translates the whole validation set with beam search. Here it is the first
-``--eval-bleu-lines`` sentences of each set, each by the process in whose batch it is. Nothing is
-drawn at random and no state of the training is touched, so the training is the same bit by bit.
+``--eval-bleu-lines`` sentences of each set, each by the process in whose batch it is. No random
+number is drawn and no state of the training is changed, so the training stays the same bit by bit.
 """
 
 import json
@@ -26,7 +26,7 @@ from .generator import VaswaniSequenceGenerator
 logger = logging.getLogger(__name__)
 
 SAMPLES = 3
-#: greedy, whatever the length penalty; as long as in section 6.1: the source's length + 50
+#: greedy, for any length penalty; at most as long as in section 6.1: the source's length + 50
 SEARCH: dict[str, Any] = {"beam_size": 1, "max_len_a": 1, "max_len_b": 50}
 #: as in fairseq, so that no translation can agree with an unknown word of the reference
 UNKNOWN = "UNKNOWNTOKENINREF"
@@ -41,13 +41,13 @@ class Line(NamedTuple):
 
 
 class ValidBleu:
-    """Translates the first sentences of a validation set as it passes, and scores them at its end.
+    """Translates the first sentences of a validation set, and scores them at the end of the set.
 
     Args:
         task: the translation task; its options say how many, and how text is restored
 
     Raises:
-        ConfigError: ``--eval-bleu`` is given too.
+        ConfigError: ``--eval-bleu`` is given, too.
     """
 
     def __init__(self, task: Any) -> None:
@@ -59,23 +59,23 @@ class ValidBleu:
         self.restore = restorer_of(cfg, cfg.target_lang)
         self.restore_source = restorer_of(cfg, cfg.source_lang)
         self.metric = BLEU(tokenize=cfg.eval_bleu_tokens, force=True)
-        #: of prepared text, it is not the BLEU to compare with others
+        #: BLEU of prepared text has another name, since it cannot be compared with published BLEU
         self.name = "tokenised_bleu" if cfg.eval_bleu_tokens == "none" else "bleu"
-        #: the references as written, by their characters
+        #: the references in their original text, by their characters
         self.written = {} if self.name == "tokenised_bleu" else written_references(cfg)
 
     def begin(self, model: Any) -> None:
-        """Begin a validation of a model."""
+        """Begin the validation of a model."""
         self.score: float | None = None
         self.generator = VaswaniSequenceGenerator([model], self.task.target_dictionary, **SEARCH)
-        #: by their numbers in the set
+        #: lines by their number in the set
         self.lines: dict[int, Line] = {}
 
     def translate(self, sample: dict[str, Any]) -> None:
-        """Translate those sentences of a batch that are among the first; log BLEU.
+        """Translate the sentences of a batch that are among the first, and log BLEU.
 
-        It is logged by every process at every batch, and computed when fairseq asks for the values
-        of the set: so it can choose the best checkpoint.
+        Every process logs it at every batch. It is computed when fairseq reads the values of the
+        set, so fairseq can choose the best checkpoint by it.
         """
         metrics.log_derived(self.name, lambda meters: self.score_of_all())
         if not sample:  # this process has no more batches
@@ -93,7 +93,7 @@ class ValidBleu:
             )
 
     def line(self, source: Any, hypothesis: Any, target: Any) -> Line:
-        """Return the texts of token numbers; padding is left out."""
+        """Return the texts of token ids, without padding."""
         task, joined = self.task, self.task.cfg.eval_bleu_remove_bpe
 
         def text(tokens: Any, words: Any, **unknown: str) -> str:
@@ -108,7 +108,10 @@ class ValidBleu:
         return Line(shown, self.restore(translation), reference)
 
     def score_of_all(self) -> float:
-        """BLEU of all processes' translations of a set; each process has to call this."""
+        """Return the BLEU of all processes' translations of a set.
+
+        Each process has to call this.
+        """
         if self.score is None:
             self.lines = gather_lines(self.lines)
             lines = [line for _, line in sorted(self.lines.items())]
@@ -119,7 +122,7 @@ class ValidBleu:
         return self.score
 
     def end(self, stats: dict[str, Any]) -> None:
-        """Log three of a set's translations, and begin the next set."""
+        """Log three translations of a set, and prepare for the next set."""
         lines = [line for _, line in sorted(self.lines.items())]
         for line in lines[:SAMPLES]:
             sample = {"num_updates": stats.get("num_updates"), **line._asdict()}
@@ -129,9 +132,7 @@ class ValidBleu:
 
 
 def restorer_of(cfg: Any, lang: str) -> TextFunction:
-    """Return what restores a language's text from tokens: ``--eval-bleu-detok``, by fairseq's
-    names.
-    """
+    """Return the function that restores a language's text from tokens (``--eval-bleu-detok``)."""
     languages = {"source_lang": lang, "target_lang": lang}  # fairseq restores the target's
     options = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
 
@@ -150,8 +151,10 @@ def restorer_of(cfg: Any, lang: str) -> TextFunction:
 
 
 def text_rules(cfg: Any) -> int:
-    """Return the version of the rules that the recipe of the prepared text names; without one,
-    ours.
+    """Return the version of the text rules in the prepared text's recipe; else the newest.
+
+    Raises:
+        ConfigError: there is no such version.
     """
     path = Path(split_paths(cfg.data)[0]).parent / "recipe.yaml"
     if not path.is_file():
@@ -163,10 +166,10 @@ def text_rules(cfg: Any) -> int:
 
 
 def written_references(cfg: Any) -> dict[str, str]:
-    """Return the validation text as written, if ``vaswani prepare`` left it beside the data.
+    """Return the original validation text, if ``vaswani prepare`` left it beside the data.
 
-    By the characters of each line, since tokens lose nothing but spaces: so a line is found
-    whatever its number, and none is taken for another.
+    The keys are the characters of each line without spaces, since tokens lose nothing but spaces.
+    So a line is found whatever its number, and no line is taken for another.
     """
     path = Path(split_paths(cfg.data)[0]).parent / "text" / f"valid.{cfg.target_lang}"
     if not path.is_file():
@@ -176,7 +179,7 @@ def written_references(cfg: Any) -> dict[str, str]:
 
 
 def characters(line: str) -> str:
-    """Return a line without its spaces."""
+    """Return the characters of a line without its spaces."""
     return "".join(line.split())
 
 

@@ -1,7 +1,7 @@
-"""What a process of fairseq's commands gets from our task; a program that imports it gets nothing.
+"""Settings of the processes of fairseq's commands, made by our task.
 
-An exception hook and the allocator's settings are the whole process's. In ``fairseq-train`` and the
-like they are ours to change; in a notebook or a service they are not.
+An exception hook and the allocator's settings apply to a whole process. In ``fairseq-train`` and
+similar commands our task may change them; in a notebook or a service it does not.
 """
 
 import os
@@ -13,11 +13,11 @@ from typing import Any
 from vaswani_transformer.fast import malloc
 
 TRACEBACK = "VASWANI_TRACEBACK"
-"""The environment variable with which a refusal has its traceback, too; as for ``vaswani``."""
+"""Environment variable that adds the traceback to errors for users, as in ``vaswani``."""
 
 
 def command_name() -> str:
-    """``fairseq-train`` or another of fairseq's commands that this process is; "" if it is none."""
+    """Return the fairseq command of this process, such as ``fairseq-train``; "" if none."""
     program = Path(sys.argv[0])
     if program.parent.name == "fairseq_cli":  # python -m fairseq_cli.train
         return f"fairseq-{program.stem}"
@@ -25,13 +25,13 @@ def command_name() -> str:
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator of a command keep what is freed, for our models: see fast/malloc.py."""
+    """Let the allocator of a fairseq command keep freed memory: see fast/malloc.py."""
     if command_name():
         malloc.keep_freed_memory()
 
 
 def print_refusals_alone() -> None:
-    """Let a command end with the sentence of one of our errors, without the traceback.
+    """Let a fairseq command print our errors for users without a traceback.
 
     ``fairseq-hydra-train`` prints tracebacks itself, and so does torch for processes that it
     spawned: there the sentence is the last line.
@@ -44,7 +44,7 @@ def print_refusals_alone() -> None:
 def _print_sentence(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> Any:
-    """As the hook before; of an error that a user can put right, the sentence alone."""
+    """Print only the sentence of an error for users; call the previous hook for other errors."""
     if not getattr(error, "for_users", False) or os.environ.get(TRACEBACK):
         return _print_sentence.before(kind, error, trace)  # type: ignore[attr-defined]
     sentence = " ".join(str(error).split())

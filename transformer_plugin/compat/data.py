@@ -1,4 +1,4 @@
-"""Data: no sentence is lost on the way into batches, which end with the process; binarising."""
+"""Data: batches keep every sentence, their threads end with the process; binarising."""
 
 import atexit
 import contextlib
@@ -14,7 +14,7 @@ from .replacing import REPAIRS, replaces
 
 
 def keep_every_sentence(dataset: Any) -> None:
-    """Let the batches of a data set have every sentence.
+    """Let the batches of a data set contain every sentence.
 
     Modern fairseq silently drops the last batch (the longest sentences of a training epoch, and up
     to seven of a test set) unless its size is a multiple of ``--required-batch-size-multiple``; the
@@ -24,7 +24,7 @@ def keep_every_sentence(dataset: Any) -> None:
 
 
 def _batch_by_size(dataset: Any, indices: np.ndarray, *args: Any, **kwargs: Any) -> Any:
-    """As the data set's, with the last batch whatever its size."""
+    """Return the batches of a data set, with the last batch whatever its size."""
     if len(indices) == 0:  # modern fairseq would look at the last batch
         return []
     batches = type(dataset).batch_by_size(dataset, indices, *args, **kwargs)
@@ -42,10 +42,10 @@ def _batch_by_size(dataset: Any, indices: np.ndarray, *args: Any, **kwargs: Any)
     "`fairseq-preprocess --workers` can write more than 2 GB for one side of a corpus",
 )
 def merge_file_(builder: Any, another_file: str) -> Any:
-    """As fairseq's, with sizes that do not overflow.
+    """Merge a part as fairseq does, with sizes that do not overflow.
 
     With numpy 2 the sizes in the parts that workers made are 32-bit numbers, and so are their
-    sums: offsets beyond 2 GB come out negative, with only a RuntimeWarning.
+    sums: offsets beyond 2 GB become negative, with only a RuntimeWarning.
     """
     there = len(builder._sizes)
     done = merge_file_.original(builder, another_file)
@@ -55,11 +55,11 @@ def merge_file_(builder: Any, another_file: str) -> Any:
 
 @atexit.register
 def end_threads() -> None:
-    """End the threads in which fairseq makes batches ahead, before the interpreter ends.
+    """End fairseq's threads that prepare batches before the interpreter ends.
 
     All versions leave them running. Python ends a daemon thread where it next asks for the lock of
     the interpreter; if that is within torch, the process aborts ("terminate called without an
-    active exception", exit code 134), whatever it had to say: after Ctrl-C, for example.
+    active exception", exit code 134), whatever its real exit code was: after Ctrl-C, for example.
     """
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):

@@ -1,15 +1,15 @@
-"""A checkpoint knows its dictionaries: another one of the same size does not slip in.
+"""Compares dictionaries with the checkpoint's: other ones of the same size are refused.
 
 All versions compare only sizes (through the shapes of the parameters). Text prepared again with
 other BPE codes may have as many types in another order: the model then reads and writes nonsense,
 without any warning. A hash of the symbols goes into ``task_state``, which fairseq saves with every
-checkpoint and gives back to the task for decoding. Checkpoints without it are compared by size, as
-before.
+checkpoint and gives back to the task for decoding. Checkpoints without the hash are compared by
+size, as before.
 
-Only fairseq's ``translation`` and our task compare (translation_task.py). Others have reasons to
-decode with other dictionaries, or to go on with them: ``multilingual_translation`` has one per
-language, and takes the first for both sides in training; ``denoising`` adds ``<mask>``, which
-fine-tuning leaves out.
+Only fairseq's ``translation`` and our task compare (translation_task.py). Other tasks have reasons
+to decode or continue with other dictionaries: ``multilingual_translation`` has one per language,
+and takes the first for both sides in training; ``denoising`` adds ``<mask>``, which fine-tuning
+leaves out.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ KEY = "dictionaries_sha256"
 
 
 def dictionary_hashes(task: Any) -> dict[str, str]:
-    """SHA-256 of the symbols, in order, of the task's dictionaries."""
+    """Return the SHA-256 of the symbols, in order, of the task's dictionaries."""
     dictionaries = {"source": task.source_dictionary, "target": task.target_dictionary}
     return {
         side: hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
@@ -30,7 +30,7 @@ def dictionary_hashes(task: Any) -> dict[str, str]:
 
 
 def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:
-    """Return one sentence if a dictionary is not the checkpoint's; empty if none differs.
+    """Return one sentence if a dictionary is not the checkpoint's; empty if both are.
 
     Args:
         task: with the current dictionaries

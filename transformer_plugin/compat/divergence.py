@@ -1,4 +1,4 @@
-"""A training that diverges says at which update, and which checkpoint is still good."""
+"""Reports the update at which a training diverged, and the last good checkpoint."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ class DivergedError(PluginError, FloatingPointError):
         what: the update, what was not a number, and the last good checkpoint
 
     Attributes:
-        what: the same, without advice
+        what: the same sentence, without advice
     """
 
     def __init__(self, what: str) -> None:
@@ -36,7 +36,7 @@ class DivergedError(PluginError, FloatingPointError):
 
 @contextlib.contextmanager
 def explaining_divergence(trainer: Any) -> Iterator[None]:
-    """While an update runs, fairseq's FloatingPointError becomes a sentence.
+    """Raise fairseq's FloatingPointError of an update as DivergedError.
 
     Raises:
         DivergedError: the training diverged.
@@ -56,10 +56,9 @@ def explaining_divergence(trainer: Any) -> Iterator[None]:
 
 
 def last_good_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint with the most updates that can still be used; None if there is none.
+    """Return the usable checkpoint with the most updates, or None.
 
-    Its own validation loss is finite. One that was saved without a validation has finite
-    parameters.
+    Its validation loss is finite. A checkpoint without a validation has finite parameters.
     """
     candidates = []
     for path in trained_checkpoints(folder):

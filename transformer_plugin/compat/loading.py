@@ -1,4 +1,4 @@
-"""Reading checkpoints: fairseq's own commands read them as ``checkpoints.read_checkpoint`` does."""
+"""Lets fairseq's own commands read checkpoints as ``checkpoints.read_checkpoint`` does."""
 
 import functools
 import types
@@ -32,10 +32,13 @@ class _TorchWithOtherLoad(types.ModuleType):
 
 
 def load_safely(stream: IO[bytes], map_location: Any = None) -> dict[str, Any]:
-    """``torch.load(stream, map_location)`` as fairseq.checkpoint_utils calls it (always CPU).
+    """Read a checkpoint in place of ``torch.load`` in fairseq.checkpoint_utils (always on CPU).
 
     Official: ``torch.load`` runs whatever a pickle names. Modern: it refuses what fairseq itself
     saves (argparse.Namespace, numpy arrays). Both accept damage, and parameters that are NaN.
+
+    Raises:
+        CheckpointError: as in ``read_checkpoint``, or a parameter is NaN or infinite.
     """
     name = getattr(stream, "name", "the checkpoint")
     state = read_checkpoint(stream, name)

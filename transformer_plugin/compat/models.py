@@ -1,4 +1,4 @@
-"""Models at work: fairseq's own can decode, and one that diverges ends with the intended error."""
+"""Repairs of fairseq's own models in decoding, and of its report of a diverged training."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ from .replacing import REPAIRS, replaces
     needed="can_use_fastpath" in TransformerEncoderLayerBase.__init__.__code__.co_names,
 )
 def without_fast_path(layer: Any, *args: Any, **kwargs: Any) -> None:
-    """As fairseq's, without its fused layer, which is called with the arguments of torch 1.13."""
+    """Make fairseq's layer without its fused form, which is called as in torch 1.13."""
     without_fast_path.original(layer, *args, **kwargs)
     layer.can_use_fastpath = False
 

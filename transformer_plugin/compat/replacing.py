@@ -1,8 +1,8 @@
-"""``@replaces``: the one way in which the plugin changes fairseq.
+"""``@replaces``: the only way in which the plugin changes fairseq.
 
-Each replacement says why, and is listed in ``REPLACED``, from which ``scripts/replaced.py`` makes
-the table of transformer_plugin/README.md. What repairs fairseq is replaced when the file that it
-stands in is imported; what protects a training, when ``protect`` is called.
+Each replacement has a reason, and is listed in ``REPLACED``, from which ``scripts/replaced.py``
+makes the table of docs/coming-from-fairseq.md. Repairs of fairseq are applied when their file is
+imported; replacements that protect a training, when ``protect`` is called.
 """
 
 import types
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 REPAIRS = "repairs"
-"""fairseq fails, or gives something wrong."""
+"""fairseq fails, or its result is wrong."""
 PROTECTS = "protects"
 """fairseq works as intended, and a user's work could be lost or spoilt."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """One attribute of fairseq: which, of which kind, where fairseq needs it, and what for."""
+    """A replaced attribute of fairseq: its name, kind, the versions that need it, the reason."""
 
     attribute: str
     kind: str
@@ -33,14 +33,14 @@ _ON_REQUEST: list[Callable[[], None]] = []
 def replaces(
     owner: Any, name: str, kind: str, versions: str, reason: str, needed: bool = True
 ) -> Callable[[Any], Any]:
-    """Decorator: what it decorates takes the place of ``owner.name``, its ``.original``.
+    """Replace ``owner.name`` by the decorated object, whose ``.original`` is the old one.
 
     Args:
         owner: a module or a class of fairseq
         name: its attribute
         kind: ``REPAIRS`` or ``PROTECTS``
         versions: the versions that need it, for the table
-        reason: what is different then, for the table
+        reason: the effect of the replacement, for the table
         needed: whether the installed versions need it; if not, it is only listed
     """
     in_module = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."
@@ -64,6 +64,6 @@ def replaces(
 
 
 def protect() -> None:
-    """Replace what protects a training, in this process, unless that was done before."""
+    """Apply the replacements that protect a training, once per process."""
     while _ON_REQUEST:
         _ON_REQUEST.pop()()

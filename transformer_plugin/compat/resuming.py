@@ -1,4 +1,4 @@
-"""Resuming training: from where, with which options, and whether anything is left to do."""
+"""Resuming training: the checkpoint to resume from, changed options, and the end of training."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ ANNOUNCED = {
     "optimization": ("update_freq", "clip_norm", "lr", "sentence_avg"),
     **dict.fromkeys(("criterion", "lr_scheduler", "model", "optimizer")),
 }
-"""What is reported if a resumed training changes it: keys by section, None for all of them."""
+"""Options whose change a resumed training reports: keys by section, None for all keys."""
 ANEW = (
     "the validation text has changed since the checkpoint was saved: the best checkpoint is "
     "chosen anew and the patience starts over, at the next validation"
@@ -53,11 +53,11 @@ ANEW = (
     "training diverges",
 )
 def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
-    """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends when it should.
+    """Load a checkpoint as fairseq does; training continues where it stopped, and may be over.
 
     Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
-    over in the same folder, over what is there. A training that has all its updates, or more than
-    it should have by now, gets one more, which replaces its last and best checkpoint. Official
+    again in the same folder and overwrite its files. A training that has all its updates, or more
+    than it should have by now, gets one more, which replaces its last and best checkpoint. Official
     fairseq makes the validation batches only when it first validates, hours later.
     """
     original = load_checkpoint_to_resume.original
@@ -74,7 +74,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
         if saved and not reset_optimizer:
             _refuse_other_text(saved, trainer, bool(cfg.reset_dataloader))
         text = trainer.task.validation_text
-        # vaswani's trainer looks at it: its count of validations is in the checkpoint, too
+        # vaswani's trainer reads it: its count of validations is in the checkpoint, too
         trainer.other_validation_text = is_other_text(saved.get("task_state") or {}, text)
         extra_state = load(path, reset_optimizer, *args, **kwargs)
         continues = not reset_optimizer and not kwargs.get("reset_meters")
@@ -113,7 +113,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
 
 
 def _explain_divergence(trainer: Any) -> None:
-    """Let a training that diverges name the update and the last good checkpoint."""
+    """Let a training that diverges report the update and the last good checkpoint."""
     train_step = trainer.train_step
 
     def train_step_or_sentence(*args: Any, **kwargs: Any) -> Any:
@@ -124,10 +124,10 @@ def _explain_divergence(trainer: Any) -> None:
 
 
 def _load(original: Any, cfg: Any, trainer: Any, options: dict[str, Any]) -> Any:
-    """As ``original``; from the newest checkpoint if the last is damaged inside a tensor.
+    """Call ``original``; if the last checkpoint is damaged inside a tensor, load the newest.
 
-    :func:`_restoring` does not read its tensors: that would take as long as loading them, for each
-    training that goes on.
+    Before, :func:`_restoring` does not read the tensors: that would take as long as loading them,
+    each time a training continues.
     """
     try:
         return original(cfg, trainer, **options)
@@ -139,10 +139,10 @@ def _load(original: Any, cfg: Any, trainer: Any, options: dict[str, Any]) -> Any
 
 
 def problem_of_checkpoint(error: Exception) -> str:
-    """Why fairseq could not load a checkpoint, if a user can put it right; "" for other errors.
+    """Return why fairseq could not load a checkpoint, if a user can fix it; "" otherwise.
 
-    Whatever a model says of parameters that do not fit, fairseq's Trainer replaces by its own
-    message, which names the file alone.
+    fairseq's Trainer replaces a model's message about parameters that do not fit by its own, which
+    names only the file.
     """
     if isinstance(error.__context__, CheckpointError):
         file = str(error).partition("; please ensure that the architectures match")[0]
@@ -154,9 +154,9 @@ def problem_of_checkpoint(error: Exception) -> str:
 
 
 def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> None:
-    """Log what differs from a checkpoint, of which fairseq compares only the parameters' shapes.
+    """Log differences from a checkpoint; fairseq itself compares only the parameters' shapes.
 
-    Where the optimizer is reset, another training begins from these parameters, perhaps with other
+    If the optimizer is reset, another training begins from these parameters, perhaps with other
     dictionaries on purpose.
 
     Raises:
@@ -174,7 +174,7 @@ def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> N
 
 
 def _refuse_other_text(saved: Mapping[str, Any], trainer: Any, reset_dataloader: bool) -> None:
-    """Raise CheckpointError if a training would go on with other languages, or another text.
+    """Raise CheckpointError if a training would continue with other languages or other text.
 
     Args:
         saved: the checkpoint
@@ -192,7 +192,7 @@ def _refuse_other_text(saved: Mapping[str, Any], trainer: Any, reset_dataloader:
 
 @contextlib.contextmanager
 def _restoring(cfg: Any) -> Iterator[None]:
-    """fairseq's section ``checkpoint`` names the one to resume from, while fairseq loads it.
+    """Set the checkpoint to resume from in fairseq's section ``checkpoint``, within the context.
 
     Raises:
         CheckpointError: ``restore_file`` does not exist, or none of the checkpoints can be read.
@@ -217,7 +217,7 @@ def _restoring(cfg: Any) -> Iterator[None]:
 
 
 def _last_is_damaged(cfg: Any) -> bool:
-    """Return whether checkpoint_last.pt was to be loaded, and is damaged inside a tensor."""
+    """Return whether checkpoint_last.pt should be loaded and is damaged inside a tensor."""
     if cfg.restore_file != DEFAULT or not cfg.save_dir:
         return False
     try:
@@ -228,20 +228,21 @@ def _last_is_damaged(cfg: Any) -> bool:
 
 
 def _name_newest(cfg: Any) -> None:
-    """``cfg`` names the newest checkpoint in place of checkpoint_last.pt, if there is one."""
+    """Set the newest checkpoint in ``cfg`` in place of checkpoint_last.pt, if there is one."""
     newest = newest_checkpoint(Path(cfg.save_dir))
     if newest is not None:
         updates, path = newest
         going_on = f"continuing from {path.name} ({updates:,} updates)"
         logger.warning("%s is missing or damaged in %s: %s", DEFAULT, cfg.save_dir, going_on)
         cfg.restore_file = str(path)
-        # which fairseq refuses together with a --restore-file, though it would not be used
+        # fairseq refuses this together with a --restore-file, although it would not be used
         cfg.finetune_from_model = None
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
-    """Return the readable checkpoint with the most updates, after their number; None if there is
-    none.
+    """Return the number of updates and path of the newest readable checkpoint, or None.
+
+    The newest has the most updates.
 
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
@@ -254,7 +255,7 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
             candidates.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
-    # only the one that is taken is read as a whole: a run may have twenty of a gigabyte each
+    # only the newest is read as a whole: a run may have twenty checkpoints of a gigabyte each
     for updates, path in sorted(candidates, reverse=True):
         try:
             load_checkpoint(path, mapped=True)
@@ -270,7 +271,7 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
 
 
 def why_over(trainer: Any) -> str | None:
-    """Why a training that was just loaded has nothing left to do; None if it has."""
+    """Return why a training that was just loaded is already finished; None if it is not."""
     updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if updates >= (limits.max_update or math.inf):
         return f"the checkpoint has {updates:,} updates, and --max-update is {limits.max_update:,}"
@@ -284,10 +285,11 @@ def why_over(trainer: Any) -> str | None:
 
 
 def changed_options(saved: Mapping[str, Any], now: Any) -> list[str]:
-    """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
+    """Return a phrase for each option in ``ANNOUNCED`` that differs from the checkpoint's.
 
-    fairseq's own architectures keep every option of the command line as the model's: those of
-    other sections are left to them. The initial weights (``model.init``) no longer matter.
+    An example is ``criterion.label_smoothing was 0.1, is 0.0``. fairseq's own architectures store
+    every option of the command line in the model's section; options of other sections are ignored
+    there. The initial weights (``model.init``) no longer matter.
 
     Args:
         saved: the configuration inside a checkpoint
@@ -305,7 +307,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> list[str]:
 
 
 def _table(section: Any) -> dict[str, Any]:
-    """Return a section of a configuration as a dict; fairseq's own models have a Namespace."""
+    """Return a section of a configuration as a dict; sections of older models are Namespaces."""
     if OmegaConf.is_config(section):
         section = OmegaConf.to_container(section, resolve=True, enum_to_str=True)
     if isinstance(section, argparse.Namespace):

@@ -1,4 +1,4 @@
-"""Writing checkpoints: whole, replaced in one step, and readable everywhere."""
+"""Writes checkpoints completely, replaces them in one step, and keeps them readable."""
 
 import contextlib
 import errno
@@ -24,10 +24,10 @@ from .translation_task import CheckedTranslationTask
 logger = logging.getLogger(__name__)
 
 TRIES, PAUSE = 3, 2.5
-"""How often writing a checkpoint is tried, and the seconds in between; fairseq's numbers."""
+"""Attempts to write a checkpoint, and the seconds between them; fairseq's numbers."""
 
 APART = 600.0
-"""Seconds between checkpoints that nobody will average; the paper saved every ten minutes (6.1)."""
+"""Seconds between checkpoints that are not averaged; the paper saved every ten minutes (6.1)."""
 
 
 @replaces(
@@ -38,11 +38,11 @@ APART = 600.0
     "a checkpoint replaces the one before only after it was written in full",
 )
 def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
-    """As fairseq's, but each try writes a file of its own, which is renamed when it is whole.
+    """Save as fairseq does, but each attempt writes a new file, renamed when it is complete.
 
-    If writing fails, all versions write again into the same stream, after what is there already;
-    and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
-    such a failure. The unreadable file then replaces the good ones.
+    If writing fails, all versions write again into the same stream, after the bytes that are
+    already there. torch's writer turns a Ctrl-C into ``RuntimeError``, which counts as such a
+    failure. The unreadable file then replaces the good ones.
     """
     if async_write:
         return torch_persistent_save.original(obj, filename, async_write)
@@ -50,11 +50,11 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
 
 
 def write_checkpoint(state: Any, path: str) -> None:
-    """Save ``state`` as ``path``: write aside, sync, rename; at most ``TRIES`` times.
+    """Save ``state`` as ``path``: write a hidden file, sync, rename; at most ``TRIES`` times.
 
     Raises:
-        KeyboardInterrupt: there was one; ``path`` is unchanged.
-        OSError: writing failed each time; names ``path``, which is unchanged.
+        KeyboardInterrupt: writing was interrupted; ``path`` is unchanged.
+        OSError: every attempt failed. It names ``path``, which is unchanged.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -70,10 +70,10 @@ def write_checkpoint(state: Any, path: str) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """The name of a hidden file to make beside ``path``, which it replaces when the block ends."""
+    """Yield the name of a hidden file, which replaces ``path`` when the context ends."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, f".{name}.part")
-    # what a killed process left may be a link to a checkpoint, and is not to be written into
+    # the file of a killed process may be a link to a checkpoint, so it must not be written to
     Path(aside).unlink(missing_ok=True)
     try:
         yield aside
@@ -94,14 +94,14 @@ def _write_once(state: Any, path: str) -> None:
 
 
 def _reason(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt or failed write behind an error of torch's writer; None if neither."""
+    """Return the interrupt or failed write that caused an error of torch's writer, or None."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _sync_folder(path: str) -> None:
-    """Make a rename survive a power failure, if the file system can."""
+    """Make a rename survive a power failure, if the file system supports it."""
     with contextlib.suppress(OSError):
         folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
         try:
@@ -110,8 +110,8 @@ def _sync_folder(path: str) -> None:
             os.close(folder)
 
 
-# not ``.original``: fairseq keeps the best score in the attributes of this function, and whoever
-# trains twice in a process clears them
+# not ``.original``: fairseq keeps the best score in the attributes of this function, and a program
+# that trains twice in a process clears them
 _fairseqs_save_checkpoint = checkpoint_utils.save_checkpoint
 
 
@@ -123,7 +123,10 @@ _fairseqs_save_checkpoint = checkpoint_utils.save_checkpoint
     "the plugin's task leaves out checkpoints where `--save-all-last` says so",
 )
 def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-    """As fairseq's, if the checkpoint is wanted; ``save_checkpoint.best`` is the best saved."""
+    """Save as fairseq does, unless the task leaves this checkpoint out.
+
+    fairseq keeps the best score in ``save_checkpoint.best``.
+    """
     if _may_wait(cfg, trainer, epoch_itr):
         return None
     saved = _fairseqs_save_checkpoint(cfg, trainer, epoch_itr, val_loss)
@@ -134,7 +137,7 @@ def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> An
 def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     """Return whether the checkpoint of an interval is left out: ``task.save_all_last``.
 
-    All processes say the same: they agree on the number of updates and the time.
+    All processes agree, since they have the same number of updates and the same time.
     """
     last = getattr(getattr(trainer.task, "cfg", None), "save_all_last", None)
     if not isinstance(trainer.task, CheckedTranslationTask) or not last:
@@ -159,10 +162,10 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     "the file system has these",
 )
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-    """As fairseq's, but the old file is there until the new one is whole.
+    """Copy as fairseq does, but keep the old file until the new one is complete.
 
-    All versions copy onto the old file, so that a kill or a full disk at that moment leaves
-    neither the old nor the new one.
+    All versions copy onto the old file, so a kill or a full disk at that moment leaves neither the
+    old nor the new one.
     """
     try:
         with _replacing(dst_path) as aside:
@@ -178,10 +181,11 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth.
+    """Return ``value`` with numpy numbers as Python numbers and numpy arrays as tensors.
 
-    Other people's meters may have containers of their own classes, and arrays of strings or
-    objects, which no tensor holds: those are left as they are.
+    Containers are converted at any depth. Meters of other people's code may have containers of
+    their own classes, and arrays of strings or objects, which no tensor holds: those are left
+    unchanged.
     """
     if isinstance(value, np.ndarray):
         try:
@@ -205,7 +209,7 @@ def _plain(value: Any) -> Any:
     "checkpoints hold no numpy objects, so that any numpy and plain `torch.load` can read them",
 )
 def state_dict() -> Any:
-    """As fairseq's, in plain numbers and tensors.
+    """Return fairseq's state of the meters, in plain numbers and tensors.
 
     All versions keep the arrays of ``--eval-bleu`` in their meters; numpy 2 writes them as
     ``numpy._core``, which numpy 1 cannot read, and torch from 2.6 on refuses them.

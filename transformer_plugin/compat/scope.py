@@ -1,4 +1,4 @@
-"""Whose model it is: what fairseq does with other people's is left to fairseq."""
+"""Finds out whether a model is the plugin's; other models are left to fairseq."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _PLUGIN = __name__.partition(".")[0]
 
 
 def is_plugin_model(model: Any) -> bool:
-    """Return whether a model's class, or the one registered so, is this plugin's or a subclass."""
+    """Return whether a model's class or registered name is this plugin's, or a subclass."""
     if not isinstance(model, type):
         model = ARCH_MODEL_REGISTRY.get(model) or MODEL_REGISTRY.get(model)
     return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in getattr(model, "__mro__", ()))

@@ -18,6 +18,6 @@ _STALE = [
 
 
 def quiet() -> None:
-    """Hide these known warnings, and only these, in the output of our own commands."""
+    """Hide these known warnings, and no others, in the output of our own commands."""
     for message, category in _STALE:
         warnings.filterwarnings("ignore", message=message, category=category)

@@ -1,8 +1,8 @@
-"""A checkpoint knows the text that it was trained on: another one does not continue it unnoticed.
+"""Compares the training text with the checkpoint's, so that another text is not continued.
 
-fairseq compares nothing but the number of batches: another text of the same lengths continues in
-the middle of an epoch that it never began, and a reversed language pair translates the wrong way.
-The languages and a hash of each file of the binarised training text go into ``task_state``.
+fairseq compares only the number of batches: another text of the same lengths continues in the
+middle of an epoch that it never began, and a reversed language pair translates the wrong way. The
+languages and a hash of each file of the binarised training text go into ``task_state``.
 Checkpoints without them are continued as before.
 """
 
@@ -21,11 +21,11 @@ KEY = "training_text"
 def training_text(cfg: Any) -> dict[str, str]:
     """Return the languages, and the SHA-256 of each file of the training text by its name.
 
-    Files in further data folders, which fairseq takes by turns, have the folder's number before the
+    Files of further data folders, which fairseq uses in turn, have the folder's number before the
     name.
 
     Args:
-        cfg: the task's
+        cfg: the task's options
     """
     source, target = cfg.source_lang, cfg.target_lang
     text = {"source_lang": source, "target_lang": target}
@@ -38,9 +38,7 @@ def training_text(cfg: Any) -> dict[str, str]:
 
 
 def other_languages(now: Mapping[str, str], task_state: Mapping[str, Any]) -> str:
-    """Return one sentence if a checkpoint was trained on another language pair; "" if not, or
-    unknown.
-    """
+    """Return a sentence if a checkpoint has another language pair; "" if not, or unknown."""
     saved = task_state.get(KEY) or now
     pairs = [f"{text['source_lang']}-{text['target_lang']}" for text in (saved, now)]
     if pairs[0] == pairs[1]:
@@ -52,10 +50,10 @@ def other_languages(now: Mapping[str, str], task_state: Mapping[str, Any]) -> st
 
 
 def other_text(now: Mapping[str, str], task_state: Mapping[str, Any]) -> str:
-    """Return one sentence if a checkpoint was trained on another text; "" if not, or unknown.
+    """Return a sentence if a checkpoint was trained on another text; "" if not, or unknown.
 
     Args:
-        now: of :func:`training_text`
+        now: the result of :func:`training_text`
         task_state: the checkpoint's
     """
     saved = task_state.get(KEY) or now

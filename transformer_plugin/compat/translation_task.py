@@ -1,6 +1,6 @@
-"""What our task does besides what fairseq's ``translation`` does.
+"""Additions of our task to fairseq's ``translation``.
 
-``vaswani train`` makes a ``translation`` of an experiment the class below, too.
+``vaswani train`` also uses the class below for the task ``translation`` of an experiment.
 """
 
 import functools
@@ -32,11 +32,11 @@ BROKEN_OPTIONS = {
     "diverse_beam_groups": "compares the groups of different sentences, or fails: leave it out, or "
     "give --diversity-rate",
 }
-"""Options of beam search that do not do what they say in any version."""
+"""Options of beam search that work in no version of fairseq."""
 
 
 class CheckedTranslationTask(TranslationTask):
-    """fairseq's ``translation``, whose trainings are protected; compares dictionaries."""
+    """fairseq's ``translation`` with protected trainings and compared dictionaries."""
 
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
@@ -45,19 +45,17 @@ class CheckedTranslationTask(TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg: Any, **options: Any) -> Any:
-        """As fairseq's, which its commands call; from now on these print our refusals alone."""
+        """Make the task as fairseq does; its commands then print our errors without traceback."""
         print_refusals_alone()
         return super().setup_task(cfg, **options)
 
     @functools.cached_property
     def training_text(self) -> dict[str, str]:
-        """The languages and hashes of the training text, as they are when it is first asked for."""
+        """The languages and hashes of the training text, computed at the first use."""
         return training_text.training_text(self.cfg)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the task: hashes of its dictionaries and its texts,
-        too.
-        """
+        """Return fairseq's state of the task, with hashes of its dictionaries and texts."""
         own: dict[str, Any] = {dictionaries.KEY: dictionary_hashes(self)}
         own[training_text.KEY] = self.training_text
         if self.validation_text:
@@ -65,11 +63,12 @@ class CheckedTranslationTask(TranslationTask):
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take a checkpoint's ``task_state``, and compare its dictionaries.
+        """Load a checkpoint's ``task_state``, and compare its dictionaries.
 
-        Merely loading a model with other dictionaries is no error: fairseq's own tests do so.
+        Loading a model with other dictionaries is not an error by itself: fairseq's own tests do
+        so.
         """
-        # of an ensemble, an earlier model may have had others
+        # an earlier model of an ensemble may have had other dictionaries
         self.other_dictionaries = self.other_dictionaries or other_dictionaries(self, state_dict)
         own = (dictionaries.KEY, training_text.KEY, VALIDATION_TEXT)
         of_fairseq = {name: value for name, value in state_dict.items() if name not in own}
@@ -81,13 +80,13 @@ class CheckedTranslationTask(TranslationTask):
             raise CheckpointError(self.other_dictionaries)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """As fairseq's; a model that is not made from a checkpoint is going to be trained.
+        """Build a model as fairseq does; without a checkpoint, also prepare its training.
 
         Raises:
-            CheckpointError: there is no such model, as for a checkpoint of another plugin; fairseq
-                fails in formatting its message.
-            ConfigError: 16-bit options that do not suit our model, or processes of torchrun that
-                do not train together.
+            CheckpointError: the model is not registered, as for a checkpoint of another plugin.
+                fairseq fails in formatting its message.
+            ConfigError: 16-bit options do not suit our model, or processes of torchrun would not
+                train together.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
@@ -107,24 +106,24 @@ class CheckedTranslationTask(TranslationTask):
         return super().build_model(cfg, from_checkpoint)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """As fairseq's, of every sentence."""
+        """Return fairseq's batches, with every sentence of the data set."""
         keep_every_sentence(dataset)
         return super().get_batch_iterator(dataset, *args, **kwargs)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """As fairseq's, which calls it before the first update."""
+        """Begin an epoch; fairseq calls this before the first update."""
         super().begin_epoch(epoch, model)
         on_cpu = next(model.parameters()).device.type == "cpu"
         if on_cpu and is_plugin_model(type(model)) and str(model.cfg.precision) == "bf16":
             keep_fewer_programs()
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's; raises CheckpointError if the dictionaries are not the model's."""
+        """Validate a batch as fairseq does; raise CheckpointError for other dictionaries."""
         self.refuse_other_dictionaries()
         return super().valid_step(*args, **kwargs)
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        """As fairseq's, for options that can work.
+        """Build fairseq's generator, unless an option cannot work.
 
         Raises:
             CheckpointError: the dictionaries are not the model's.

@@ -1,7 +1,7 @@
-"""Which validation text a loss belongs to: a loss on one text says nothing about another.
+"""Compares the validation text with the checkpoint's: losses on two texts cannot be compared.
 
-A checkpoint keeps the hash of the validation text beside the best loss so far. A training that
-goes on with another text starts both anew, the best and the patience.
+A checkpoint stores the hash of the validation text with the best loss so far. If a training
+continues with another text, the best loss and the patience start again.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ KEY = "validation_text_sha256"
 
 
 def validation_text(data: str, subsets: str, combined: bool) -> str | None:
-    """Return the hash of the first validation set, on which fairseq chooses the best checkpoint.
+    """Return the hash of the first validation set, by which fairseq chooses the best checkpoint.
 
-    None if there is no such file.
+    It is None if there is no such file.
 
     Args:
-        data: ``task.data``: a folder, or several with colons in between
+        data: ``task.data``: a folder, or several separated by colons
         subsets: ``dataset.valid_subset``, such as ``valid`` or ``valid,test``
-        combined: ``dataset.combine_valid_subsets``: with ``valid1``, ``valid2`` … if there are any
+        combined: ``dataset.combine_valid_subsets``: also read ``valid1``, ``valid2`` …
     """
     folder = Path(split_paths(data)[0])
     subset = subsets.split(",")[0]
