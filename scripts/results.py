@@ -32,7 +32,7 @@ PAGES = {
         "since 2017",
         "rates",
     ),
-    "docs/reproduce.md": ("table 2", "table 3", "table 4"),
+    "docs/reproduce.md": ("table 2", "table 4"),
 }
 
 
@@ -69,15 +69,6 @@ def table_2() -> str:
         scores = [row.get("en-de"), row.get("en-fr")]
         rows.append([row["system"], *scores, *in_powers, row.get("command")])
     return markdown(columns, rows)
-
-
-def table_3() -> str:
-    """Return every row of Table 3, in two columns."""
-    paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
-    cells = [[name, row["ppl"], row["bleu"]] for name, row in paper.items()]
-    half = len(cells) // 2
-    rows = [[*left, "", *right] for left, right in zip(cells[:half], cells[half:], strict=True)]
-    return markdown(["row", "perplexity", "BLEU", "", "row", "perplexity", "BLEU"], rows)
 
 
 def table_4() -> str:
@@ -139,7 +130,6 @@ def lines_of(table: Table) -> str:
 
 TEXTS: dict[str, Callable[[], str]] = {
     "table 2": table_2,
-    "table 3": table_3,
     "table 4": table_4,
     "small": small,
     "since 2017": lambda: of_record("since 2017"),
