@@ -83,24 +83,15 @@ def shorten(translation: str) -> str:
     return translation[:LONGEST_SHOWN].rstrip() + " …"
 
 
-def quiz_table(results: dict[str, Result], properties: dict[str, dict[str, bool]]) -> str:
-    """Return the table of the quiz: losses, scores, a translation, two properties.
-
-    Args:
-        results: name → what the run of this bug wrote, the correct code first
-        properties: name → what experiments.bugs.properties measured
-    """
+def quiz_table(results: dict[str, Result]) -> str:
+    """Return the table of the quiz: losses, BLEU and a translation; the correct code first."""
     source = results[CORRECT]["examples"][0]["source"]
     columns = ["", "training loss", "validation loss", "BLEU", source]
-    columns += ["decoding equals one pass", "depends on the batch"]
     lines = []
-    for title, (name, result) in zip(["correct", *LETTERS], results.items(), strict=True):
+    for title, result in zip(["correct", *LETTERS], results.values(), strict=True):
         examples = result.get("examples") or [{"translation": result.get("failed", "not run yet")}]
-        found = properties.get(name, {})
-        steps = "yes" if found.get("steps_are_one_pass") else "**no**"
-        neighbours = "no" if found.get("neighbours_change_nothing") else "**yes**"
-        cells = [title, *losses(result), score(result), shorten(examples[0]["translation"])]
-        lines.append([*cells, steps, neighbours])
+        translation = shorten(examples[0]["translation"])
+        lines.append([title, *losses(result), score(result), translation])
     return "\n".join(Table(columns, lines).lines())
 
 
@@ -118,7 +109,7 @@ def fill_in(page: str, folder: Path) -> str:
     """Return the page with the figures of the correct code and of each letter."""
     names = [CORRECT, *QUIZ]
     by_name = dict(zip(names, results_of(folder, names), strict=True))
-    return put(page, "quiz", quiz_table(by_name, read_record(folder).get(PROPERTIES, {})))
+    return put(page, "quiz", quiz_table(by_name))
 
 
 def fill_in_published(page: str, folder: Path) -> str:

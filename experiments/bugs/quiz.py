@@ -280,8 +280,6 @@ def run(args: argparse.Namespace) -> None:
         out = args.out or RECORDS
         out.mkdir(parents=True, exist_ok=True)
         measure_properties(out)
-        if args.out is None:
-            fill_in_page(False, out)
         return
     if args.updates and args.out is None:
         raise UserError("--updates does not give the figures of docs/bugs.md: give --out, too")

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.bugs import page as bugs
 from experiments.bugs import quiz
+from experiments.records import read_record
 from scripts import planted_bugs as mutants
 from tests.files import needs_records
 
@@ -102,6 +103,22 @@ def test_the_pages_figures_are_those_of_the_records():
     page = bugs.PAGE.read_text(encoding="utf-8")
     assert bugs.fill_in_published(page, quiz.PUBLISHED_RECORDS) == page
     assert bugs.fill_in(page, quiz.RECORDS) == page
+
+
+@needs_records
+def test_the_page_of_bugs_names_what_no_curve_shows():
+    """Which letters have wrong steps, and which depend on the batch."""
+    properties = read_record(quiz.RECORDS)[bugs.PROPERTIES]
+    assert all(properties[bugs.CORRECT].values())
+    letters = dict(zip(bugs.QUIZ, bugs.LETTERS, strict=True))
+    steps, batch = (
+        [letters[name] for name in bugs.QUIZ if not properties[name][key]]
+        for key in ("steps_are_one_pass", "neighbours_change_nothing")
+    )
+    text = " ".join(bugs.PAGE.read_text(encoding="utf-8").split())
+    assert f"with {steps[0]}, {steps[1]} and {steps[2]}, decoding step by step does not" in text
+    assert f"with {batch[0]} and {batch[1]}, a sentence's logits depend on its batch" in text
+    assert (len(steps), len(batch)) == (3, 2)
 
 
 @pytest.mark.parametrize(
