@@ -221,11 +221,11 @@ def train_process(
     start.update(dict.fromkeys(decision.done, False))
     if config.checkpoint.restore_file != decision.restore_file:
         start.update(dict.fromkeys(run_record.RESETS, False))  # the run's own is taken whole
-    config = writable(config, {"checkpoint": start})
+    form = fairseq_form(config, {"checkpoint": start})
     if rank:
         run.folder.mkdir(parents=True, exist_ok=True)
         with signals.StopRequest() as request:
-            run_fairseq(config, run.log(rank), request, None, decision.resets)
+            run_fairseq(form, run.log(rank), request, None, decision.resets)
         return
     records = decision.records
 
@@ -243,7 +243,7 @@ def train_process(
     progress.say("reading the validation text, and building the model")
     with signals.StopRequest(STOPPING) as request:
         try:
-            run_fairseq(config, run.log(), request, progress, decision.resets)
+            run_fairseq(form, run.log(), request, progress, decision.resets)
         except Stopped as stopped:
             if stopped.saved:
                 print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
@@ -261,7 +261,7 @@ def run_fairseq(
     """Run fairseq's own training loop.
 
     Args:
-        config: of the training
+        config: in the form of ``fairseq_form``; fairseq changes it
         log: gets all that any library logs; of other ranks than 0, the warnings
         request: becomes the process's when the first update begins
         progress: None except for rank 0
@@ -285,7 +285,7 @@ def run_fairseq(
         from fairseq_cli.train import main
 
         with fairseq_with(request, progress, resets):
-            main(fairseq_form(config))
+            main(config)
     except DivergedError as error:
         logging.getLogger(__name__).exception("the training diverged")
         raise UserError(
