@@ -10,8 +10,8 @@ per token. The training loss is smoothed and has dropout; the validation nll has
 
 Shape letters: B sentences, S source, T target, V vocabulary.
 
-(For the curious: a test replaces eight pieces of this file, in which fairseq differs from the
-paper, and gets the parameters of fairseq-train bit for bit: tests/parity/test_train.py.)
+(A test replaces eight parts of this file, in which fairseq differs from the paper, and gets the
+parameters of fairseq-train bit for bit: tests/parity/test_train.py.)
 """
 
 import argparse
@@ -52,12 +52,12 @@ class Batch(NamedTuple):
     """Pairs as tensors of ids."""
 
     source: Tensor  # [B, S]
-    shifted: Tensor  # [B, T], the target one place to the right: what the decoder has said so far
-    target: Tensor  # [B, T], what it is to say next
+    shifted: Tensor  # [B, T], the target one place to the right: the decoder's input
+    target: Tensor  # [B, T], the tokens to predict
 
 
 def batches(pairs: Sequence[Pair], seed: int) -> Iterator[list[Pair]]:
-    """Return all pairs once, in random order, each in a batch with others of its length."""
+    """Return all pairs once, in random order, each in a batch with pairs of similar length."""
     numbers = random.Random(seed)
     order = numbers.sample(pairs, len(pairs))
     order.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
@@ -76,13 +76,13 @@ def fits(batch: Sequence[Pair]) -> bool:
 
 
 def padded(rows: Sequence[list[int]]) -> Tensor:
-    """Rows of different lengths as one tensor."""
+    """Return rows of different lengths as one tensor, padded on the right."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
 
 
 def collate(pairs: Sequence[Pair]) -> Batch:
-    """Return one batch of these pairs."""
+    """Return one batch of sentence pairs."""
     sources, targets = zip(*pairs, strict=True)
     shifted = [[EOS, *target[:-1]] for target in targets]
     return Batch(padded(sources), padded(shifted), padded(targets))
@@ -92,7 +92,7 @@ def collate(pairs: Sequence[Pair]) -> Batch:
 
 
 def summed_losses(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Of all the target's tokens together: the smoothed loss, and -log p without smoothing."""
+    """Return two sums over target tokens: the smoothed loss, and -log p without smoothing."""
     device = next(model.parameters()).device
     source, shifted, target = (ids.to(device) for ids in batch)
     log_probs = torch.log_softmax(model(source, shifted), dim=-1)  # [B, T, V]
@@ -105,7 +105,7 @@ def train(
     updates: int = UPDATES,
     warmup_steps: int = WARMUP_STEPS,
 ) -> Iterator[tuple[int, float]]:
-    """Train; after each update, give its number and the smoothed loss in bits per token."""
+    """Train a model; yield each update's number and smoothed loss in bits per token."""
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     epochs = (batches(pairs, SEED + epoch) for epoch in count(1))
     for step, chosen in enumerate(islice(chain.from_iterable(epochs), updates), start=1):
@@ -122,7 +122,7 @@ def train(
 
 @torch.no_grad()
 def validate(model: Transformer, pairs: Sequence[Pair]) -> float:
-    """-log p per token (nll) in bits, without smoothing and dropout."""
+    """Return -log p per token (nll) in bits, without smoothing and dropout."""
     model.eval()
     total, tokens = 0.0, 0
     for chosen in batches(pairs, SEED):
@@ -133,9 +133,7 @@ def validate(model: Transformer, pairs: Sequence[Pair]) -> float:
 
 
 def least_smoothed_loss(classes: int) -> float:
-    """Return the smoothed loss of a perfect model, in bits: the entropy of the smoothed target
-    (5.4).
-    """
+    """Return the entropy of the smoothed target (5.4) in bits: a perfect model's smoothed loss."""
     other = SMOOTHING / (classes - 1)
     return -(1 - SMOOTHING) * math.log2(1 - SMOOTHING) - SMOOTHING * math.log2(other)
 
@@ -150,7 +148,7 @@ def average(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def translate(model: Transformer, pairs: Sequence[Pair]) -> list[list[int]]:
-    """Return the ids of each translation."""
+    """Return the ids of each sentence's translation."""
     model.eval()
     device = next(model.parameters()).device
     translations = []
@@ -164,7 +162,7 @@ def translate(model: Transformer, pairs: Sequence[Pair]) -> list[list[int]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the text, the model's sizes, and how long to train it where."""
+    """Return the parser of options: the text, the model's sizes, and the training."""
     options = argparse.ArgumentParser(description="Train a Transformer, translate, and score.")
     options.add_argument("data", nargs="?", type=Path, help="made by 'vaswani prepare'; else: demo")
     options.add_argument("--model", metavar="FILE:CLASS", help="a subclass of Transformer")
@@ -180,7 +178,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def model_class(place: str | None) -> type[Transformer]:
-    """Return the paper's model, or the one that FILE:CLASS names."""
+    """Return the paper's model, or the class that FILE:CLASS names."""
     if place is None:
         return Transformer
     file, _, name = place.partition(":")
@@ -191,7 +189,7 @@ def model_class(place: str | None) -> type[Transformer]:
 
 
 def main() -> None:
-    """Train, translate the test set, and score that."""
+    """Train a model, translate the test set, and score the translations."""
     options = parser().parse_args()
     corpus = prepared_text(options.data) if options.data else demo_text()
     vocabulary = corpus.vocabulary

@@ -1,6 +1,6 @@
 """The text that examples/train.py trains on: sentences and their translations, as ids of subwords.
 
-It needs subword-nmt for the demo's text. 'vaswani prepare' does all this for text of one's own.
+It needs subword-nmt for the demo's text. 'vaswani prepare' prepares other text.
 """
 
 import io
@@ -18,7 +18,7 @@ DEMO = Path(__file__).parent / "demo_text"
 PARTS = ("train", "valid", "test")
 
 Pair = tuple[list[int], list[int]]
-"""The ids of a sentence's subwords and of its translation's; each ends with an end of sentence."""
+"""Ids of the subwords of a sentence and of its translation; both include the end of sentence."""
 
 
 class Corpus(NamedTuple):
@@ -31,7 +31,7 @@ class Corpus(NamedTuple):
 
 
 def demo_text() -> Corpus:
-    """Return the shipped text, split into subwords that are learned here."""
+    """Return the shipped text, split into subwords by BPE codes that are learned here."""
     from subword_nmt.apply_bpe import BPE
     from subword_nmt.learn_bpe import learn_bpe
 
@@ -50,7 +50,7 @@ def demo_text() -> Corpus:
 
 
 def prepared_text(folder: Path) -> Corpus:
-    """Text and the joint dictionary that 'vaswani prepare' left in a folder."""
+    """Read the text and the joint dictionary of a folder made by 'vaswani prepare'."""
     binary = next(folder.glob("data-bin/train.*-*.*.bin"), None)  # such as train.en-de.en.bin
     if binary is None:
         sys.exit(f"{folder} has no data-bin with a training text: 'vaswani prepare' makes one")
@@ -68,7 +68,7 @@ def prepared_text(folder: Path) -> Corpus:
 def as_ids(
     split: dict[str, list[list[str]]], languages: Sequence[str], vocabulary: Vocabulary
 ) -> Corpus:
-    """Subwords → ids."""
+    """Return subwords as ids, in pairs of source and target."""
     ids = {name: [vocabulary.encode(line) for line in lines] for name, lines in split.items()}
     pairs = []
     for part in PARTS:
@@ -78,6 +78,6 @@ def as_ids(
 
 
 def joined(ids: Sequence[int], vocabulary: Vocabulary) -> str:
-    """Subwords joined into words, and punctuation joined to the word before it."""
+    """Join subwords into words, and punctuation to the word before it."""
     words = " ".join(vocabulary.decode(ids)).replace("@@ ", "")
     return re.sub(r" ([.,?])(?= |$)", r"\1", words)

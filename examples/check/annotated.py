@@ -22,7 +22,7 @@ PAGE = definitions(
 
 
 def build(config):
-    """Its make_model, whose attention and embedding have dropouts of 0.1 if not told."""
+    """Build its model by make_model; attention and embedding keep dropouts of 0.1 or less."""
     sizes = {"N": config.layers, "d_model": config.d_model, "d_ff": config.d_ff}
     types = (config.vocabulary, config.vocabulary)
     model = PAGE.make_model(*types, **sizes, h=config.heads, dropout=config.dropout)
@@ -33,18 +33,18 @@ def build(config):
 
 
 def logits(model, source, target):
-    """Up to the softmax of its Generator."""
+    """Return the input of the softmax in its Generator."""
     batch = PAGE.Batch(source, torch.nn.functional.pad(target, (0, 1)), CONFIG.pad)
     return model.generator.proj(model(source, target, batch.src_mask, batch.tgt_mask))
 
 
 def embedding(model, ids):
-    """Embeddings and PositionalEncoding."""
+    """Return the output of its Embeddings and PositionalEncoding."""
     return model.src_embed(ids)
 
 
 def encoder_layer(model, x):
-    """EncoderLayer, without a mask."""
+    """Call its first EncoderLayer without a mask."""
     return model.encoder.layers[0](x, None)
 
 
@@ -54,14 +54,14 @@ def attention(q, k, v, mask):
 
 
 def loss(logits, target):
-    """LabelSmoothing of the Generator's output."""
+    """Return its LabelSmoothing of the Generator's output."""
     criterion = PAGE.LabelSmoothing(logits.size(-1), CONFIG.pad, smoothing=0.1)
     rows = log_softmax(logits, dim=-1).flatten(0, 1)
     return criterion(rows, target.flatten()) / target.ne(CONFIG.pad).sum()
 
 
 def training_loss(model, source, target):
-    """As run_epoch: Batch shifts a target that begins with a start."""
+    """Return the loss of run_epoch, whose Batch shifts a target that begins with a start."""
     start = torch.full_like(target[:, :1], CONFIG.start)
     batch = PAGE.Batch(source, torch.cat([start, target], dim=1), CONFIG.pad)
     hidden = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
@@ -69,12 +69,12 @@ def training_loss(model, source, target):
 
 
 def optimizer(model):
-    """As train_worker's, whose base_lr is 1.0."""
+    """Return the optimizer of train_worker, whose base_lr is 1.0."""
     return torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
 
 
 def learning_rate(step):
-    """Its function, which LambdaLR calls with the number of steps before this one.
+    """Return its function ``rate``, which LambdaLR calls with the number of steps before.
 
     In its configuration warmup is 3,000 and factor 1; here they are the paper's.
     """

@@ -15,7 +15,7 @@ PAGE = definitions("legacy/6 - Attention is All You Need.ipynb", torch=torch, nn
 
 
 def build(config):
-    """Its Seq2Seq, with its weights."""
+    """Build its Seq2Seq, with its initial weights."""
     sizes = (config.d_model, config.layers, config.heads, config.d_ff, config.dropout)
     device = torch.device("cpu")
     encoder = PAGE.Encoder(config.vocabulary, *sizes, device, config.max_length)
@@ -30,28 +30,28 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """As Encoder.forward, up to its first layer."""
+    """Return the input of the first layer in its Encoder.forward."""
     return embed(model.encoder, ids)
 
 
 def target_embedding(model, ids):
-    """As Decoder.forward, up to its first layer."""
+    """Return the input of the first layer in its Decoder.forward."""
     return embed(model.decoder, ids)
 
 
 def embed(stack, ids):
-    """Return embeddings times their scale plus learned positions."""
+    """Return embeddings times their scale, plus learned positions."""
     positions = torch.arange(ids.size(1)).expand_as(ids)
     return stack.dropout(stack.tok_embedding(ids) * stack.scale + stack.pos_embedding(positions))
 
 
 def encoder_layer(model, x):
-    """EncoderLayer, without a mask."""
+    """Call its first EncoderLayer without a mask."""
     return model.encoder.layers[0](x, None)
 
 
 def decoder_layer(model, x, memory):
-    """DecoderLayer, with its causal mask."""
+    """Call its first DecoderLayer with its causal mask."""
     mask = model.make_trg_mask(torch.zeros(x.shape[:2]))
     return model.decoder.layers[0](x, memory, mask, None)[0]
 
@@ -62,7 +62,7 @@ def loss(logits, target):
 
 
 def training_loss(model, source, target):
-    """As its train, whose targets begin with a start."""
+    """Return the loss of its function train, whose targets begin with a start."""
     target = torch.cat([torch.full_like(target[:, :1], CONFIG.start), target], dim=1)
     return loss(model(source, target[:, :-1])[0], target[:, 1:])
 

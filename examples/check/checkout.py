@@ -1,4 +1,4 @@
-"""Imports from somebody's repository, whose checkout the environment variable CHECKOUT names."""
+"""Imports from a repository, whose checkout the environment variable CHECKOUT names."""
 
 import ast
 import json
@@ -36,7 +36,7 @@ def definitions(
         file: its path in the checkout
         only: the classes and functions to define; all, if not given
         changes: text to replace, where the code needs an older torch
-        names: what they need of that file's imports
+        names: the imports of that file that they need
     """
     source = source_of(file)
     for old, new in (changes or {}).items():

@@ -19,7 +19,7 @@ CONFIG = Config(pad=1, start=2, end=3)
 
 
 class Library:
-    """What the book calls d2l: names that are looked up when they are used."""
+    """The book's module d2l: names that are looked up when they are used."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"Module": nn.Module, "nn_Module": nn.Module, "nn": nn}
@@ -31,7 +31,7 @@ class Library:
         return self.names[name]
 
     def define(self, file: str, *only: str) -> SimpleNamespace:
-        """Define classes and functions of a file, and keep them."""
+        """Define classes and functions of a file, and store them."""
         defined = definitions(file, only=only, **self.names)
         self.names |= {name: getattr(defined, name) for name in only}
         return defined
@@ -58,26 +58,26 @@ class Seq2Seq(nn.Module):
         self.decoder = BOOK.TransformerDecoder(config.vocabulary, *sizes)
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """[B, S], [B, T] → [B, T, V]; the encoder is told how long each source is."""
+        """Return the logits [B, T, V]; the encoder also gets the length of each source."""
         lengths = source.ne(CONFIG.pad).sum(1)
         state = self.decoder.init_state(self.encoder(source, lengths), lengths)
         return self.decoder(target, state)[0]
 
 
 def build(config):
-    """Its model, whose lazy layers get their sizes in a first pass."""
+    """Build its model, whose lazy layers get their sizes in a first pass."""
     model = Seq2Seq(config)
     model(torch.full((1, 2), config.end), torch.full((1, 2), config.start))
     return model
 
 
 def logits(model, source, target):
-    """In evaluation its decoder has no causal mask: it is made for one token at a time."""
+    """Call the model; in evaluation its decoder has no causal mask, for one token at a time."""
     return model(source, target)
 
 
 def loss(logits, target):
-    """As in its chapter on sequence to sequence: a mean over tokens."""
+    """Return the loss of its chapter on sequence to sequence: a mean over tokens."""
     each = functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
     real = target.flatten().ne(CONFIG.pad)
     return (each * real).sum() / real.sum()

@@ -56,12 +56,12 @@ def target_embedding(model, ids):
 
 
 def encoder_layer(model, x):
-    """TransformerEncoderLayer, without a mask."""
+    """Call its first TransformerEncoderLayer without a mask."""
     return model.encoder.encoder_layers[0](x, None)
 
 
 def decoder_layer(model, x, memory):
-    """TransformerDecoderLayer, with its causal mask."""
+    """Call its first TransformerDecoderLayer with its causal mask."""
     mask = models.subsequent_masking(torch.zeros(x.shape[:2]))
     return model.decoder.decoder_layers[0](x, memory, None, mask)
 
@@ -72,13 +72,13 @@ def loss(logits, target):
 
 
 def training_loss(model, source, target):
-    """As EpochSeq2SeqTrainer.run_epoch, whose inputs begin with a start."""
+    """Return the loss of EpochSeq2SeqTrainer.run_epoch, whose inputs begin with a start."""
     start = torch.full_like(target[:, :1], CONFIG.start)
     return loss(model(source, torch.cat([start, target[:, :-1]], dim=1)), target)
 
 
 def learning_rate(step):
-    """Of its NoamOptimizer, with its default factor."""
+    """Return the rate of its NoamOptimizer, with its default factor."""
     optimizer = NoamOptimizer([torch.nn.Parameter(torch.zeros(1))], 512)
     optimizer.step_num = step
     return optimizer.lrate()
@@ -90,7 +90,7 @@ def optimizer(model):
 
 
 def translate(model, source):
-    """Its Predictor, one sentence at a time, with a limit like the paper's."""
+    """Translate by its Predictor, one sentence at a time, with the paper's length limit."""
     predictor = PREDICTOR.Predictor.__new__(PREDICTOR.Predictor)
     predictor.preprocess = predictor.postprocess = lambda ids: ids
     predictor.model = model

@@ -37,7 +37,7 @@ BETAS = "(0.9, 0.98)"
 
 
 def dictionary(types: int) -> Dictionary:
-    """fairseq's four special types and others."""
+    """Return a dictionary of fairseq's four special types and other types."""
     words = Dictionary()
     for number in range(types - len(words)):
         words.add_symbol(f"w{number}")
@@ -45,7 +45,7 @@ def dictionary(types: int) -> Dictionary:
 
 
 def build(config):
-    """One dictionary, one matrix."""
+    """Build a model with one dictionary and one shared matrix."""
     sizes = {
         "embed_dim": config.d_model,
         "ffn_embed_dim": config.d_ff,
@@ -76,7 +76,7 @@ def net_input(source, target):
 
 
 def logits(model, source, target):
-    """As its criterion gets them."""
+    """Return the logits that the criterion gets."""
     return model(**net_input(source, target))[0]
 
 
@@ -88,7 +88,7 @@ def embedding(model, ids):
 
 
 def target_embedding(model, ids):
-    """Of the decoder; fairseq's has no function for it."""
+    """Return the decoder's embeddings, for which fairseq's decoder has no function."""
     decoder = model.decoder
     if OURS:
         return decoder.embedding(ids)
@@ -97,14 +97,14 @@ def target_embedding(model, ids):
 
 
 def encoder_layer(model, x):
-    """Of fairseq's, sequence first."""
+    """Call the first encoder layer; fairseq's has the sequence first."""
     if OURS:
         return model.encoder.layers[0](x, None)
     return model.encoder.layers[0](x.transpose(0, 1), None).transpose(0, 1)
 
 
 def decoder_layer(model, x, memory):
-    """Of fairseq's, sequence first, with a mask of minus infinities."""
+    """Call the first decoder layer; fairseq's has the sequence first, and a mask of -inf."""
     layer = model.decoder.layers[0]
     if OURS:
         return layer(x, causal_mask(x.size(1)), memory, None)
@@ -116,12 +116,12 @@ def decoder_layer(model, x, memory):
 if OURS:  # fairseq has it inside of its MultiheadAttention
 
     def attention(q, k, v, mask):
-        """With a kernel of torch's."""
+        """Call the plugin's attention, computed by a kernel of torch."""
         return fused_attention(q, k, v, mask)
 
 
 def loss(logits, target):
-    """Its criterion, of a model that gives these logits."""
+    """Return the loss of fairseq's criterion for a model that returns these logits."""
     task = SimpleNamespace(target_dictionary=dictionary(logits.size(-1)))
     criterion = LabelSmoothedCrossEntropyCriterion(task, True, CONFIG.label_smoothing)
     model = SimpleNamespace(
@@ -132,7 +132,7 @@ def loss(logits, target):
 
 
 def training_loss(model, source, target):
-    """Its criterion, of a batch of sentences."""
+    """Return the loss of fairseq's criterion for a batch of sentences."""
     task = SimpleNamespace(target_dictionary=model.decoder.dictionary)
     kind = LabelSmoothedCrossEntropyCriterion
     if OURS:
@@ -146,14 +146,14 @@ def training_loss(model, source, target):
 
 
 def optimizer(model):
-    """Of the README's command, which gives β and leaves ε as it is."""
+    """Return the optimizer of the README's command, which sets β and not ε."""
     options = {"adam_betas": BETAS, "adam_eps": 1e-9 if OURS else 1e-8, "weight_decay": 0.0}
     more = {"use_old_adam": True, "fp16_adam_stats": False, "tpu": False, "lr": [5e-4]}
     return FairseqAdam(OmegaConf.create({**options, **more}), model.parameters()).optimizer
 
 
 def learning_rate(step):
-    """Of the README's command; the plugin's of the base model."""
+    """Return the rate of the README's command, or the plugin's of the base model."""
     adam = SimpleNamespace(set_lr=lambda lr: None)
     if OURS:
         chosen = VaswaniInverseSqrtConfig(d_model=512, warmup_updates=4000)
@@ -173,7 +173,7 @@ def learning_rate(step):
 
 
 def translate(model, source):
-    """Its generator, with the paper's beam, penalty and limit where it has them."""
+    """Translate by its generator, with the paper's beam, penalty and limit if it has them."""
     options: dict[str, Any] = {"beam_size": 4, "max_len_a": 1, "max_len_b": 50, "len_penalty": 0.6}
     arguments = ([model], model.decoder.dictionary)
     if OURS:

@@ -40,7 +40,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """Its log-probabilities, with its masks."""
+    """Return its log-probabilities, with its masks."""
     source_mask, _ = MASKS.get_masks_and_count_tokens_src(source, CONFIG.pad)
     target_mask, _ = MASKS.get_masks_and_count_tokens_trg(target, CONFIG.pad)
     return model(source, target, source_mask, target_mask).view(*target.shape, -1)
@@ -57,44 +57,44 @@ def target_embedding(model, ids):
 
 
 def encoder_layer(model, x):
-    """EncoderLayer, without a mask."""
+    """Call its first EncoderLayer without a mask."""
     return model.encoder.encoder_layers[0](x, None)
 
 
 def decoder_layer(model, x, memory):
-    """DecoderLayer, with its causal mask."""
+    """Call its first DecoderLayer with its causal mask."""
     ids = torch.zeros(x.shape[:2], dtype=torch.long)
     mask, _ = MASKS.get_masks_and_count_tokens_trg(ids, CONFIG.pad)
     return model.decoder.decoder_layers[0](x, memory, mask, None)
 
 
 def loss(logits, target):
-    """As in training_script.py: KLDivLoss with its LabelSmoothingDistribution."""
+    """Return the loss of training_script.py: KLDivLoss of LabelSmoothingDistribution."""
     smoothing = TRAINING.LabelSmoothingDistribution(0.1, CONFIG.pad, logits.size(-1), "cpu")
     log_probs = logits.log_softmax(-1).flatten(0, 1)
     return nn.KLDivLoss(reduction="batchmean")(log_probs, smoothing(target.reshape(-1, 1)))
 
 
 def training_loss(model, source, target):
-    """As in training_script.py, whose targets begin with a start."""
+    """Return the loss of training_script.py, whose targets begin with a start."""
     target = torch.cat([torch.full_like(target[:, :1], CONFIG.start), target], dim=1)
     return loss(logits(model, source, target[:, :-1]), target[:, 1:])
 
 
 def learning_rate(step):
-    """Of its CustomLRAdamOptimizer."""
+    """Return the rate of its CustomLRAdamOptimizer."""
     optimizer = TRAINING.CustomLRAdamOptimizer(None, 512, 4000)
     optimizer.current_step_number = step
     return optimizer.get_current_learning_rate()
 
 
 def optimizer(model):
-    """As in training_script.py."""
+    """Return the optimizer of training_script.py."""
     return torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 
 
 def translate(model, source):
-    """Its greedy decoding; its beam search is not implemented."""
+    """Translate by its greedy decoding; its beam search is not implemented."""
     names = [f"w{number}" for number in range(CONFIG.vocabulary)]
     for token, number in zip(TOKENS.values(), (CONFIG.pad, CONFIG.start, CONFIG.end), strict=True):
         names[number] = token

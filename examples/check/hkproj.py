@@ -25,7 +25,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """With the masks of its data set, batched."""
+    """Call the model with the masks of its data set, for a batch."""
     source_mask = (source != CONFIG.pad)[:, None, None].int()
     target_mask = (target != CONFIG.pad)[:, None, None].int() & DATASET.causal_mask(target.size(1))
     memory = model.encode(source, source_mask)
@@ -33,17 +33,17 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """InputEmbeddings and PositionalEncoding."""
+    """Return the output of its InputEmbeddings and PositionalEncoding."""
     return model.src_pos(model.src_embed(ids))
 
 
 def encoder_layer(model, x):
-    """EncoderBlock, without a mask."""
+    """Call its first EncoderBlock without a mask."""
     return model.encoder.layers[0](x, None)
 
 
 def attention(q, k, v, mask):
-    """Call ``MultiHeadAttentionBlock.attention``."""
+    """Call its function ``MultiHeadAttentionBlock.attention``."""
     return MultiHeadAttentionBlock.attention(q, k, v, mask, None)
 
 

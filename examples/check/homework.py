@@ -1,5 +1,5 @@
 # ruff: noqa: ANN001, D101, D102 (as it was handed in)
-"""A Transformer as somebody might hand it in: 60 lines that train, and are not all the paper's.
+"""A Transformer as a student might hand it in: 60 lines that train, with deviations from the paper.
 
     vaswani check examples/check/homework.py
 
@@ -17,7 +17,7 @@ CONFIG = Config(pad=0, start=1, end=2)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Scaled dot-product attention (equation 1)."""
+    """Compute scaled dot-product attention (equation 1)."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
     if mask is not None:
         scores = scores.masked_fill(~mask, -1e9)
@@ -81,7 +81,7 @@ class Homework(nn.Module):
         return self.out(x)
 
 
-# ---- what 'vaswani check' is to know -------------------------------------------------------------
+# ---- functions for 'vaswani check' ---------------------------------------------------------------
 
 
 def build(config):
@@ -90,7 +90,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """It makes its masks itself."""
+    """Call the model, which makes its masks."""
     return model(source, target)
 
 
@@ -114,7 +114,7 @@ def decoder_layer(model, x, memory):
 
 
 def loss(logits, target):
-    """Return PyTorch's cross-entropy."""
+    """Return PyTorch's cross-entropy, without padding."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
 
 
@@ -124,5 +124,5 @@ def learning_rate(step):
 
 
 def optimizer(model):
-    """Return Adam."""
+    """Return Adam with a fixed rate."""
     return torch.optim.Adam(model.parameters(), lr=1e-4)

@@ -17,7 +17,7 @@ CONFIG = Config(pad=1, start=2, end=3)  # as torchtext numbers them
 
 
 def build(config):
-    """As train.py builds and initialises it."""
+    """Build and initialise the model as train.py does."""
     types = {"enc_voc_size": config.vocabulary, "dec_voc_size": config.vocabulary}
     ids = {"src_pad_idx": config.pad, "trg_pad_idx": config.pad, "trg_sos_idx": config.start}
     sizes = {"d_model": config.d_model, "n_head": config.heads, "ffn_hidden": config.d_ff}
@@ -35,17 +35,17 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """Call ``TransformerEmbedding``."""
+    """Call its module ``TransformerEmbedding``."""
     return model.encoder.emb(ids)
 
 
 def encoder_layer(model, x):
-    """EncoderLayer, without a mask."""
+    """Call its first EncoderLayer without a mask."""
     return model.encoder.layers[0](x, None)
 
 
 def attention(q, k, v, mask):
-    """ScaleDotProductAttention."""
+    """Call its module ScaleDotProductAttention."""
     return ScaleDotProductAttention()(q, k, v, mask)
 
 
@@ -60,5 +60,5 @@ def optimizer(model):
 
 
 def learning_rate(step):
-    """Of train.py, which multiplies it by 0.9 where the validation loss does not fall."""
+    """Return the rate of train.py, which is multiplied by 0.9 when validation stagnates."""
     return init_lr

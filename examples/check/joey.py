@@ -21,7 +21,7 @@ FILE = yaml.safe_load((FOLDER / "configs/wmt17_ende_bpe.yaml").read_text(encodin
 
 
 def build(config):
-    """Its configuration with other sizes."""
+    """Build the model of its configuration with other sizes."""
     symbols = {**FILE["data"]["special_symbols"], "sep_token": None, "lang_tags": []}
     words = [f"w{number}" for number in range(config.vocabulary - 4)]
     vocabulary = Vocabulary(words, SimpleNamespace(**symbols))
@@ -36,7 +36,7 @@ def build(config):
 
 
 def batch(source, target=None):
-    """What its Batch has of these ids; the target begins with a start."""
+    """Return the fields of its Batch for these ids; the target begins with a start."""
     real = source.ne(CONFIG.pad)
     arguments = {"src": source, "src_mask": real[:, None], "src_length": real.sum(1)}
     arguments["has_trg"] = False
@@ -47,22 +47,22 @@ def batch(source, target=None):
 
 
 def logits(model, source, target):
-    """Before the softmax of its loss."""
+    """Return the input of the softmax in its loss."""
     return model._encode_decode(**batch(source, target))[0]
 
 
 def embedding(model, ids):
-    """As TransformerEncoder.forward."""
+    """Embed the source as TransformerEncoder.forward does."""
     return model.encoder.emb_dropout(model.encoder.pe(model.src_embed(ids)))
 
 
 def encoder_layer(model, x):
-    """TransformerEncoderLayer, without a mask."""
+    """Call its first TransformerEncoderLayer without a mask."""
     return model.encoder.layers[0](x, None)
 
 
 def loss(logits, target):
-    """XentLoss, whose sum its training divides by the words (normalization: tokens)."""
+    """Return its XentLoss, whose sum its training divides by the tokens."""
     total = build(CONFIG).loss_function(logits.log_softmax(-1), trg=target)
     return total / target.ne(CONFIG.pad).sum()
 
@@ -73,7 +73,7 @@ def optimizer(model):
 
 
 def learning_rate(step):
-    """Of the configuration; its training sets the next update's rate before it counts this one."""
+    """Return the configuration's rate, which its training sets one update ahead."""
     options = FILE["training"]
     if step == 1:
         return options["learning_rate"]
@@ -85,6 +85,6 @@ def learning_rate(step):
 
 
 def translate(model, source):
-    """Its search, with the paper's beam, α and limit."""
+    """Translate by its search, with the paper's beam, α and limit."""
     limit = source.size(1) + 50
     return search(model, SimpleNamespace(**batch(source)), limit, 4, 0.6)[0].tolist()

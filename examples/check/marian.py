@@ -1,5 +1,5 @@
 # ruff: noqa: ANN001
-"""Marian of Hugging Face's transformers, whose sizes and options are set to the paper's.
+"""Marian of Hugging Face's transformers, with sizes and options set to the paper's.
 
 pip install transformers
 vaswani check examples/check/marian.py
@@ -14,7 +14,7 @@ CONFIG = Config(pad=1, start=3, end=2)
 
 
 def build(config):
-    """Of every option that has one, the paper's value."""
+    """Build a model with the paper's value of every option."""
     sizes = {
         "layers": config.layers,
         "attention_heads": config.heads,
@@ -41,13 +41,13 @@ def build(config):
 
 
 def logits(model, source, target):
-    """With a mask of the source's padding."""
+    """Call the model with a mask of the source's padding."""
     mask = source.ne(CONFIG.pad)
     return model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
 
 
 def embedding(model, ids):
-    """As MarianEncoder.forward adds them up."""
+    """Add embeddings and positions as MarianEncoder.forward does."""
     encoder = model.get_encoder()
     words = encoder.embed_tokens(ids) * encoder.embed_scale
     sum_of_both = words + encoder.embed_positions(ids.shape)
@@ -55,13 +55,13 @@ def embedding(model, ids):
 
 
 def encoder_layer(model, x):
-    """The first, without a mask."""
+    """Call its first encoder layer without a mask."""
     output = model.get_encoder().layers[0](x, attention_mask=None)
     return output[0] if isinstance(output, tuple) else output
 
 
 def target_embedding(model, ids):
-    """As MarianDecoder.forward adds them up."""
+    """Add embeddings and positions as MarianDecoder.forward does."""
     decoder = model.get_decoder()
     words = decoder.embed_tokens(ids) * decoder.embed_scale
     sum_of_both = words + decoder.embed_positions(ids.shape)
@@ -69,7 +69,7 @@ def target_embedding(model, ids):
 
 
 def translate(model, source):
-    """Its beam search; it has no length penalty of GNMT's form."""
+    """Translate by its beam search, whose length penalty is not GNMT's."""
     return model.generate(
         source,
         attention_mask=source.ne(CONFIG.pad).long(),

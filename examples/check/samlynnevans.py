@@ -37,17 +37,17 @@ def logits(model, source, target):
 
 
 def embedding(model, ids):
-    """Embedder and PositionalEncoder."""
+    """Return the output of its Embedder and PositionalEncoder."""
     return model.encoder.pe(model.encoder.embed(ids))
 
 
 def encoder_layer(model, x):
-    """EncoderLayer, without a mask."""
+    """Call its first EncoderLayer without a mask."""
     return model.encoder.layers[0](x, None)
 
 
 def attention(q, k, v, mask):
-    """Its function, which adds the dimension of heads to a mask."""
+    """Call its function attention, which adds the dimension of heads to a mask."""
     return its_attention(q, k, v, q.size(-1), None if mask is None else mask[:, 0])
 
 
@@ -62,5 +62,5 @@ def optimizer(model):
 
 
 def learning_rate(step):
-    """As in train.py without its option SGDR."""
+    """Return the rate of train.py without its option SGDR."""
     return 0.0001

@@ -32,13 +32,13 @@ class Translator(nn.Module):
         self.generator = nn.Linear(width, config.vocabulary)
 
     def embed(self, table: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
-        """Ids [B, L] → [B, L, D]."""
+        """Return embeddings plus positions [B, L, D] of ids [B, L]."""
         words = table(ids) * math.sqrt(table.embedding_dim)
         return self.dropout(words + self.positions[: ids.size(1)])
 
 
 def build(config):
-    """The model, with Glorot's weights as in the tutorial."""
+    """Build the model, with Glorot's initial weights as in the tutorial."""
     model = Translator(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:
@@ -47,7 +47,7 @@ def build(config):
 
 
 def logits(model, source, target):
-    """With the three masks that nn.Transformer has to be given."""
+    """Call the model with the three masks that nn.Transformer needs."""
     later = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1)
     pads = source.eq(CONFIG.pad)
     hidden = model.transformer(
@@ -72,12 +72,12 @@ def target_embedding(model, ids):
 
 
 def encoder_layer(model, x):
-    """The first of six, or of config.layers."""
+    """Call the first encoder layer without a mask."""
     return model.transformer.encoder.layers[0](x)
 
 
 def decoder_layer(model, x, memory):
-    """The first of the decoder's, with its causal mask."""
+    """Call the first decoder layer with its causal mask."""
     later = torch.ones(x.size(1), x.size(1), dtype=torch.bool).triu(1)
     return model.transformer.decoder.layers[0](x, memory, tgt_mask=later)
 
@@ -94,7 +94,7 @@ def loss(logits, target):
 
 
 def training_loss(model, source, target):
-    """As in the tutorial, whose targets begin with a start."""
+    """Return the tutorial's loss, whose targets begin with a start."""
     target = torch.cat([torch.full_like(target[:, :1], CONFIG.start), target], dim=1)
     return loss(logits(model, source, target[:, :-1]), target[:, 1:])
 

@@ -19,7 +19,7 @@ utils.create_trg_self_mask = lambda length, device=None: own_mask(length, device
 
 
 def build(config):
-    """Its Transformer, whose source and target share a matrix."""
+    """Build its Transformer, whose source and target share a matrix."""
     types = (config.vocabulary, config.vocabulary)
     sizes = {"n_layers": config.layers, "hidden_size": config.d_model, "filter_size": config.d_ff}
     pads = {"src_pad_idx": config.pad, "trg_pad_idx": config.pad}
@@ -27,12 +27,12 @@ def build(config):
 
 
 def without_start_of(target):
-    """Return the targets that its model shifts right; zeros are in the place of a start."""
+    """Return the target without its start, since the model shifts it; the end is padded."""
     return torch.nn.functional.pad(target[:, 1:], (0, 1), value=CONFIG.end)
 
 
 def logits(model, source, target):
-    """It makes its masks, and shifts the target."""
+    """Call the model, which makes its masks and shifts the target."""
     return model(source, without_start_of(target))
 
 
@@ -43,7 +43,7 @@ def embedding(model, ids):
 
 
 def loss(logits, target):
-    """Its get_loss, with train.py's default."""
+    """Return its get_loss, with train.py's default."""
     return utils.get_loss(logits.flatten(0, 1), target.flatten(), logits.size(-1), 0.1, CONFIG.pad)
 
 
@@ -53,7 +53,7 @@ def training_loss(model, source, target):
 
 
 def learning_rate(step):
-    """Of LRScheduler; its warm-up has 16,000 steps in train.py, here the paper's."""
+    """Return the rate of LRScheduler, with the paper's warm-up instead of 16,000 steps."""
     schedule = LRScheduler([torch.nn.Parameter(torch.zeros(1))], 512, 4000, step=step)
     return schedule.learning_rate()
 

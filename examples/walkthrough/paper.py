@@ -141,7 +141,7 @@ assert ids[-1] == EOS and VOCABULARY.decode(ids) == ENGLISH, (
 
 # %%
 def padded(rows):
-    """Lists of ids as one tensor [B, S]."""
+    """Return lists of ids as one tensor [B, S]."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
 
@@ -196,7 +196,7 @@ print(weights @ values)
 
 # %%
 def my_attention(query, key, value):
-    """Equation 1: queries [T, K], keys [S, K] and values [S, V] → [T, V]."""
+    """Compute equation 1 for queries [T, K], keys [S, K] and values [S, V]: [T, V]."""
     ...
 
 
@@ -260,7 +260,7 @@ WIDTHS = [4, 16, 64, 256, 1024]
 
 
 def weight_and_gradient(width, factor):
-    """The greatest weight of a query, and the norm of its gradient: means over 500 queries."""
+    """Return the greatest weight and the norm of its gradient, as means over 500 queries."""
     query = factor * torch.randn(500, 1, 1, width)
     key = torch.randn(500, 1, 16, width)  # each query has 16 keys of its own
     mask = torch.zeros(500, 1, 1, 16, requires_grad=True)
@@ -419,7 +419,7 @@ assert not torch.allclose(*two_heads, atol=0.9), "two heads tell the orders apar
 
 # %%
 def my_heads(query, key, value, heads, mask=None):
-    """Queries [B, T, H·K], keys [B, S, H·K], values [B, S, H·V] → [B, T, H·V].
+    """Attend in each head: queries [B, T, H·K], keys [B, S, H·K], values [B, S, H·V] → [B, T, H·V].
 
     mask: bool, True where a query may attend to a key; broadcasts to [B, H, T, S], so it may be
     [B, 1, 1, S] (padding) or [T, S] (causal)
@@ -428,7 +428,7 @@ def my_heads(query, key, value, heads, mask=None):
 
 
 def their_heads(query, key, value, heads, mask=None):
-    """The same, one head after the other, by torch."""
+    """Compute the same as my_heads by torch, one head after the other."""
     parts = [tensor.chunk(heads, dim=-1) for tensor in (query, key, value)]
     sdpa = nn.functional.scaled_dot_product_attention
     of_each = [
@@ -561,7 +561,7 @@ from vaswani_transformer import Transformer, base
 
 
 def new_model(vocabulary=VOCABULARY, width=64, layers=1):
-    """A model with the paper's structure and small sizes; no dropout."""
+    """Return a model with the paper's structure and small sizes, without dropout."""
     config = base(layers=layers, d_model=width, d_ff=4 * width, heads=4, dropout=0.0)
     return Transformer(config, len(vocabulary), len(vocabulary))
 
@@ -620,7 +620,7 @@ assert 14 < positions[-1] / small[-1] < 18, (
 
 # %%
 def encoded(x):
-    """Vectors through all layers of the encoder."""
+    """Pass vectors through all layers of the encoder."""
     for layer in model.encoder.layers:
         x = layer(x)
     return x
@@ -716,7 +716,7 @@ frequencies = 10000.0 ** (-torch.arange(32, dtype=torch.float64) / 32)
 
 
 def rotation(k):
-    """The matrix that moves any position on by k."""
+    """Return the matrix that moves any position on by k."""
     blocks = []
     for frequency in frequencies.tolist():
         cosine, sine = math.cos(k * frequency), math.sin(k * frequency)
@@ -797,7 +797,7 @@ from vaswani_transformer.layers import AddAndNorm, EncoderLayer, FeedForward
 
 
 def my_feed_forward(x, fc1, fc2):
-    """[B, L, D] → [B, L, D]; ``fc1`` is xW₁ + b₁ and ``fc2`` is xW₂ + b₂, each an nn.Linear."""
+    """Apply equation 2 to x [B, L, D]; ``fc1`` is xW₁ + b₁ and ``fc2`` is xW₂ + b₂ (nn.Linear)."""
     ...
 
 
@@ -869,7 +869,7 @@ assert torch.equal(depends["masked self-attention"], everywhere.tril()), (
 
 # %%
 def my_add_and_norm(x, output, norm):
-    """[B, L, D] and the sub-layer's output [B, L, D] → [B, L, D]; ``norm`` is an nn.LayerNorm."""
+    """Return ``norm`` (an nn.LayerNorm) of the residual sum of x and ``output``, both [B, L, D]."""
     ...
 
 
@@ -977,7 +977,7 @@ assert torch.equal(dropout.eval()(ones), ones), "in evaluation mode nothing is d
 
 # %%
 def my_encoder_layer(x, mask, attend, feed_forward, add_and_norm_1, add_and_norm_2):
-    """[B, S, D] → [B, S, D].
+    """Compute an encoder layer: [B, S, D] → [B, S, D].
 
     attend(x, memory, mask): multi-head attention, queries from x, keys and values from memory;
         in the encoder both are x
@@ -988,7 +988,7 @@ def my_encoder_layer(x, mask, attend, feed_forward, add_and_norm_1, add_and_norm
 
 
 def with_output(module):
-    """Our Add & Norm takes a function; this makes it take the sub-layer's output."""
+    """Return Add & Norm as a function of the sub-layer's output; ours takes the sub-layer."""
     return lambda x, output: module(x, lambda _: output)
 
 
@@ -1090,7 +1090,7 @@ for row, sentence in enumerate(THREE):
 
 # %%
 def collate(pairs):
-    """A batch of (source, target) pairs: source [B, S], shifted target [B, T], target [B, T]."""
+    """Return a batch of pairs: source [B, S], shifted target [B, T] and target [B, T]."""
     sources, targets = zip(*pairs, strict=True)
     return padded(sources), padded([[EOS, *t[:-1]] for t in targets]), padded(targets)
 
@@ -1116,8 +1116,9 @@ assert torch.equal(shifted[:, 1:], target[:, :-1]), (
 
 # %%
 def my_decoder_layer(x, mask, memory, memory_mask, self_attend, cross_attend, feed_forward, norms):
-    """[B, T, D], the mask [T, T], the memory [B, S, D] and its mask [B, 1, 1, S] → [B, T, D].
+    """Compute a decoder layer: x [B, T, D], mask [T, T], memory [B, S, D] → [B, T, D].
 
+    memory_mask: [B, 1, 1, S]
     self_attend(x, memory, mask), cross_attend(x, memory, mask): as attend in my_encoder_layer
     norms: three functions like add_and_norm_1 there, in their order
     """
@@ -1280,7 +1281,7 @@ with torch.device("meta"):
 
 
 def part_of(name):
-    """To which part of the model a parameter belongs."""
+    """Return the part of the model to which a parameter belongs."""
     for part in ("embedding", "feed_forward", "attention"):
         if f".{part}." in name or f"_{part}." in name:
             return "norms" if ".norm." in name else part
@@ -1335,7 +1336,7 @@ from transformer_check import check
 
 
 def card_of(model_class):
-    """The card of a subclass of our Transformer."""
+    """Return the card of a subclass of our Transformer."""
 
     def build(config):
         sizes = {"layers": config.layers, "d_model": config.d_model, "d_ff": config.d_ff}
@@ -1408,7 +1409,7 @@ from vaswani_transformer.loss import label_smoothed_loss, smoothing_per_class
 
 
 def my_loss(log_probs, target, epsilon, pad):
-    """log p [B, T, V] and the right ids [B, T], with padding → one number."""
+    """Return the loss, one number, of log p [B, T, V] and the target ids [B, T], with padding."""
     ...
 
 
@@ -1440,7 +1441,7 @@ code(label_smoothed_loss, smoothing_per_class)
 
 # %%
 def loss_at(confidence, epsilon, classes=5):
-    """The loss in bits when the right class has this probability, and the others share the rest."""
+    """Return the loss in bits if the right class has this probability, with the rest shared."""
     probabilities = torch.full((1, classes), (1 - confidence) / (classes - 1), dtype=torch.float64)
     probabilities[0, 3] = confidence
     loss, _ = label_smoothed_loss(probabilities.log(), torch.tensor([3]), epsilon, padding_idx=0)
@@ -1504,7 +1505,7 @@ from vaswani_transformer.schedule import learning_rate
 
 
 def my_learning_rate(step, d_model, warmup_steps):
-    """Equation 3; the first step is 1."""
+    """Return the learning rate of equation 3; the first step is 1."""
     ...
 
 
@@ -1574,7 +1575,7 @@ assert math.isclose(learning_rate(4000, 512, 16000), peak / 8), (
 
 # %%
 def adam_by_hand(theta, gradients, rate, beta1=0.9, beta2=0.98, epsilon=1e-9):
-    """The paper's constants; one update for each gradient."""
+    """Return theta after one update for each gradient, by Adam with the paper's constants."""
     m = v = 0
     for t, g in enumerate(gradients, start=1):
         m = beta1 * m + (1 - beta1) * g
@@ -1602,7 +1603,7 @@ assert torch.allclose(parameter, adam_by_hand(theta, gradients, rate=0.01), atol
 
 # %%
 def pairs_of(part):
-    """Sentence pairs of the demo's text as ids, without the long ones."""
+    """Return the demo's sentence pairs as ids, without the long ones."""
     sides = [lines_of(f"examples/demo_text/{part}.{language}.xz") for language in ("en", "de")]
     pairs = [tuple(map(subwords, pair)) for pair in zip(*sides, strict=True)]
     return [tuple(map(VOCABULARY.encode, pair)) for pair in pairs if max(map(len, pair)) <= 12]
@@ -1617,7 +1618,7 @@ assert not any("446" in words(line) for line in lines_of("examples/demo_text/tra
 
 
 def loss_of(model, batch):
-    """The label-smoothed loss per token."""
+    """Return the label-smoothed loss per token."""
     source, shifted, target = batch
     log_probs = torch.log_softmax(model(source, shifted), dim=-1)
     return label_smoothed_loss(log_probs, target, 0.1, PAD)[0] / target.ne(PAD).sum()
@@ -1631,7 +1632,7 @@ adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 
 
 def update(model, adam, batch, rate):
-    """One step down the gradient of this batch; returns the loss before it, in bits."""
+    """Make one update with this batch, and return the loss before it, in bits."""
     adam.param_groups[0]["lr"] = rate
     loss = loss_of(model, batch)
     adam.zero_grad()
@@ -1715,13 +1716,13 @@ assert 3 * len(TRAIN) > 600 * 32, "the training is shorter than three epochs"
 
 # %%
 def average(checkpoints):
-    """The mean of each parameter."""
+    """Return the mean of each parameter."""
     names = checkpoints[0]
     return {name: torch.stack([saved[name] for saved in checkpoints]).mean(0) for name in names}
 
 
 def valid_loss(state):
-    """The loss in bits with these parameters, on sentences that the model was not trained on."""
+    """Return the loss in bits with these parameters, on sentences not used in training."""
     model.load_state_dict(state)
     with torch.no_grad():
         return bits(loss_of(model, collate(VALID)).item())
@@ -1850,7 +1851,7 @@ OTHERWISE = {"</s>": 0.98}  # the other words share what is left
 
 
 def distribution(prefix):
-    """The probability of each next word."""
+    """Return the probability of each next word."""
     in_table = NEXT.get(" ".join(prefix), OTHERWISE)
     candidates = ["</s>", *WORDS.types[4:]]
     rest = (1 - sum(in_table.values())) / (len(candidates) - len(in_table))
@@ -1858,7 +1859,7 @@ def distribution(prefix):
 
 
 def table_model(source, rows):
-    """In place of the model: log P of each next word after each row, [rows, 1, V]."""
+    """Return log P of each next word after each row, [rows, 1, V], in place of a model."""
     log_probs = torch.full((len(rows), 1, len(WORDS)), float("-inf"))
     for row, so_far in zip(log_probs, rows.tolist(), strict=True):
         for word, probability in distribution(WORDS.decode(so_far)).items():
@@ -1867,13 +1868,13 @@ def table_model(source, rows):
 
 
 def search(beam, alpha, model=table_model):
-    """The best sentence of up to six words."""
+    """Return the best sentence of up to six words."""
     ids = simple_beam_search(model, torch.zeros(1, 1, dtype=torch.int64), beam, alpha, extra=5)
     return " ".join(WORDS[number] for number in ids)
 
 
 def watched(source, rows):
-    """The table, printing the beam."""
+    """Call the table in place of a model, and print the beam."""
     beam = [" ".join(WORDS.decode(row)) or "(nothing yet)" for row in rows.tolist()]
     print(f"step {rows.size(1)} extends: {' | '.join(beam)}")
     return table_model(source, rows)
@@ -1899,12 +1900,12 @@ assert greedy[0] == "the" and search(2, alpha=0.6) == "a cat sat </s>", (
 
 # %%
 def every_sentence(prefix=(), log_p=0.0):
-    """All complete sentences of the table with their log P."""
+    """Yield all complete sentences of the table with their log P."""
     for word, probability in distribution(prefix).items():
         total = log_p + math.log(probability)
         if word == "</s>":
             yield " ".join((*prefix, word)), total
-        elif len(prefix) < 5 and total > -9:  # the others are too unlikely to win
+        elif len(prefix) < 5 and total > -9:  # other sentences are too improbable to win
             yield from every_sentence((*prefix, word), total)
 
 
@@ -1912,7 +1913,7 @@ SENTENCES = dict(every_sentence())
 
 
 def score(sentence, alpha):
-    """log P / ((5 + |Y|) / 6)^α, where the end counts as a word."""
+    """Return log P / ((5 + |Y|) / 6)^α, where the end counts as a word."""
     return SENTENCES[sentence] / ((5 + len(sentence.split())) / 6) ** alpha
 
 
@@ -1967,7 +1968,7 @@ from vaswani_transformer import beam_search
 
 
 def translate(sentences):
-    """The demo model's translations, found by the paper's beam search."""
+    """Return the demo model's translations, by the paper's beam search."""
     source = padded([VOCABULARY.encode(subwords(sentence)) for sentence in sentences])
     translations = beam_search(demo, source, beam=4, alpha=0.6)
     return [" ".join(VOCABULARY.decode(row)).replace("@@ ", "") for row in translations]
@@ -2052,7 +2053,7 @@ assert in_common(position, position + 1) > 0.8 and in_common(position - 1, posit
 
 # %%
 def kind(sentence):
-    """Which of the three."""
+    """Name the kind of a sentence, one of three, by its numbers."""
     digits = [part for part in subwords(sentence) if part[0].isdigit()]
     if any(one == other for one, other in pairwise(digits)):
         return "equal neighbours"
@@ -2124,13 +2125,13 @@ numbers = random.Random(1)
 
 
 def strings(length, count):
-    """Pairs of equal strings, as ids."""
+    """Return pairs of equal strings, as ids."""
     rows = [numbers.choices(range(4, len(LETTERS)), k=length) + [EOS] for _ in range(count)]
     return [(row, row) for row in rows]
 
 
 def share_right(model, length):
-    """Return the share of 200 strings that are right at every position."""
+    """Return the share of 200 strings that are correct at every position."""
     source, shifted, target = collate(strings(length, 200))
     with torch.no_grad():
         return float(model(source, shifted).argmax(-1).eq(target).all(1).float().mean())
@@ -2172,7 +2173,7 @@ assert by_length[7] < 0.9 and by_length[9] < 0.1, "longer strings are not"
 
 # %%
 def share_right_moved(k):
-    """As above, for four letters of which the first is at position k."""
+    """Return the same share for four letters, of which the first is at position k."""
     for side in (copier.encoder, copier.decoder):
         side.embedding.positions.table = sinusoids(256 + k, 32)[k:].float()
     return share_right(copier, 4)
@@ -2229,17 +2230,17 @@ assert by_start[0] > 0.95 and max(by_start[k] for k in range(6, 10)) < 0.5, (
 
 # %%
 def additive_scores(query, key, w, u, v):
-    """[T, D] and [S, D] → [T, S]; on the way it makes T · S · D numbers."""
+    """Return the scores [T, S] of [T, D] and [S, D], from T · S · D intermediate numbers."""
     return torch.tanh((query @ w)[:, None] + (key @ u)[None]) @ v
 
 
 def keys_in_use(weights):
-    """exp(entropy): 16 if all of 16 keys have the same weight, 1 if one has all of it."""
+    """Return exp(entropy): 16 if 16 keys have equal weights, 1 if one key has all the weight."""
     return float(torch.special.entr(weights).sum(-1).exp().mean())
 
 
 def used_by_each(width):
-    """Keys in use with untrained additive attention, q·k / √d_k and q·k."""
+    """Return the keys in use with untrained additive attention, q·k / √d_k and q·k."""
     query, key = torch.randn(500, width), torch.randn(16, width)
     w, u = (nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(2))
     v = nn.init.xavier_uniform_(torch.empty(width, 1))[:, 0]
@@ -2290,7 +2291,7 @@ convolution = nn.Conv1d(64, 64, kernel_size=3, padding=1)
 
 
 def layers_until_all_have_met(layer):
-    """How many such layers 12 words need."""
+    """Return the number of such layers after which 12 words have all met."""
     one_layer = dependence(layer, length=12).gt(0).float()
     met = one_layer
     count = 1

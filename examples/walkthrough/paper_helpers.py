@@ -1,4 +1,4 @@
-"""What paper.py needs besides the model: to split text, print, draw and look inside."""
+"""Helpers of paper.py: to split text, print, draw and look inside a model."""
 
 import ast
 import inspect
@@ -21,7 +21,7 @@ MODELS = ROOT / "models"
 
 
 def lines_of(name: str) -> list[str]:
-    """The lines of a file of the checkout, which may be compressed."""
+    """Return the lines of a file of the checkout, which may be compressed."""
     reads = lzma.open if name.endswith(".xz") else open
     with reads(ROOT / name, "rt", encoding="utf-8") as lines:
         return [line.rstrip("\n") for line in lines]
@@ -31,20 +31,20 @@ def lines_of(name: str) -> list[str]:
 
 
 def words(sentence: str) -> list[str]:
-    """Words, currency signs and punctuation; the comma in 1,234 stays."""
+    """Split a sentence into words, currency signs and punctuation; the comma in 1,234 stays."""
     return re.sub(r"([€$£:?]|,(?!\d)|\.$)", r" \1 ", sentence).split()
 
 
 @cache
 def merges() -> dict[tuple[str, str], int]:
-    """The demo's merges, each with its place in the order in which they were learned."""
+    """Return the demo's merges, each with its place in the order in which they were learned."""
     pairs = [line.split() for line in lines_of("models/demo_en_de/bpecodes")[1:]]
     return {(first, second): place for place, (first, second) in enumerate(pairs)}
 
 
 @cache
 def subwords_of_word(word: str) -> list[str]:
-    """Join neighbouring parts, the earliest learned merge first, until no merge applies."""
+    """Join neighbouring parts of a word, the earliest learned merge first."""
     parts = [*word[:-1], word[-1] + "</w>"]
     while len(parts) > 1:
         places = [merges().get(pair, len(merges())) for pair in pairwise(parts)]
@@ -57,7 +57,7 @@ def subwords_of_word(word: str) -> list[str]:
 
 
 def subwords(sentence: str) -> list[str]:
-    """The subwords of a sentence; ``@@`` marks one that does not end its word."""
+    """Return the subwords of a sentence; ``@@`` marks one that does not end its word."""
     parts = []
     for word in words(sentence):
         parts += subwords_of_word(word)
@@ -68,7 +68,7 @@ def subwords(sentence: str) -> list[str]:
 
 
 def source_of(function: Callable) -> str:
-    """The source of a function of the project, without docstring and notes to the linter."""
+    """Return the source of a function of the project, without docstring and linter comments."""
     function = inspect.unwrap(function)
     lines = textwrap.dedent(inspect.getsource(function)).splitlines()
     definition = ast.parse("\n".join(lines)).body[0]
@@ -93,7 +93,7 @@ def code(*functions: Callable) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether a notebook runs this."""
+    """Return whether this runs in a notebook."""
     try:
         from IPython import get_ipython
     except ImportError:
@@ -102,7 +102,7 @@ def in_notebook() -> bool:
 
 
 def bits(nats: float) -> float:
-    """A loss computed with natural logarithms, in bits."""
+    """Return a loss in bits, from nats (natural logarithms)."""
     return nats / math.log(2)
 
 
@@ -110,12 +110,12 @@ def bits(nats: float) -> float:
 
 
 def compare(name: str, mine: Tensor | float | None, expected: Tensor | float) -> None:
-    """Print whether a function of the reader's returns what ours returns.
+    """Print whether the reader's function returns the same as ours.
 
     Args:
         name: of the function
-        mine: what it returned; None if it is not written yet
-        expected: what ours returned
+        mine: the reader's result; None if the function is not written yet
+        expected: our result
     """
     if mine is None:
         print(f"{name}: not written yet")
@@ -143,7 +143,7 @@ def heat(
     columns: Sequence[str] = (),
     **labels: Any,
 ) -> None:
-    """Draw a matrix from top to bottom, the darker the larger; with a name for each row, column."""
+    """Draw a matrix from top to bottom, darker where larger; rows and columns may have names."""
     values = matrix.detach().numpy()
     lightest = min(0.0, float(values.min()))
     axis.imshow(values, cmap="Blues", vmin=lightest, aspect="auto", interpolation="nearest")
@@ -178,12 +178,12 @@ DECODER = [
 
 
 def draw_figure_1(shapes: dict[str, list[int]], source: list[int], target: list[int]) -> None:
-    """Figure 1 with the shape that leaves each box.
+    """Draw Figure 1 with the output shape of each box.
 
     Args:
         shapes: as from :func:`shapes_of`
-        source: the shape of what the encoder reads
-        target: the shape of what the decoder reads
+        source: the shape of the encoder's input
+        target: the shape of the decoder's input
     """
     _, axis = plt.subplots(figsize=(8, 6))
     for x, side, boxes, below in (
@@ -211,7 +211,7 @@ def draw_figure_1(shapes: dict[str, list[int]], source: list[int], target: list[
 
 
 def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Draw an arrow."""
+    """Draw an arrow between two points."""
     axis.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.3"})
 
 
@@ -219,7 +219,7 @@ def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float]) -> No
 
 
 def shapes_of(model: nn.Module, *inputs: Tensor) -> dict[str, list[int]]:
-    """The shape of what each part of a model returns, by the part's name, from one pass."""
+    """Return the output shape of each part of a model, by the part's name, from one pass."""
     shapes = {}
 
     def note(name: str) -> Callable:
@@ -238,9 +238,9 @@ def shapes_of(model: nn.Module, *inputs: Tensor) -> dict[str, list[int]]:
 
 
 def dependence(layer: Callable[[Tensor], Tensor], length: int = 8, width: int = 64) -> Tensor:
-    """[output position, input position]: how much one depends on the other (a gradient's norm).
+    """Return the norm of each output position's gradient by each input position.
 
-    Zero where the output would be the same whatever stood at that input position.
+    An element [output, input] is zero if that input does not change the output at all.
     """
     x = torch.randn(1, length, width)
     jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[0].sum(-1), x)

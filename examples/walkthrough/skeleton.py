@@ -5,7 +5,7 @@
     vaswani check mine.py
 
 Replace the functions of the first part by yours. The classes below hold the parameters. The last
-part is what `vaswani check` asks for.
+part has the functions that `vaswani check` calls.
 
 Shape letters: B batch, S source, T target, L either, V vocabulary, D d_model, H heads, K d_k.
 """
@@ -161,7 +161,7 @@ class MyTransformer(nn.Module):
         nn.init.normal_(self.matrix.weight, std=config.d_model**-0.5)
 
     def forward(self, source, target):
-        """Ids [B, S] and, shifted right, [B, T] → logits [B, T, V]."""
+        """Return logits [B, T, V] of source ids [B, S] and target ids [B, T], shifted right."""
         memory_mask = source.ne(self.pad)[:, None, None, :]  # [B, 1, 1, S]
         memory = self.source(source)
         for layer in self.encoder:
@@ -173,7 +173,7 @@ class MyTransformer(nn.Module):
         return x @ self.matrix.weight.T
 
 
-# ---- What the check asks for ---------------------------------------------------------------------
+# ---- Functions for the check ---------------------------------------------------------------------
 
 
 def build(config):

@@ -1,4 +1,4 @@
-"""What the paper is compared with: a recurrent encoder–decoder, with attention or without.
+"""A recurrent encoder–decoder, with or without attention, to compare the paper's model with.
 
     fairseq-train DATA --user-dir examples/user_dirs/recurrent --arch recurrent_translation \
         --cell lstm --hidden-size 200 --attention-score additive …
@@ -8,8 +8,8 @@ writes one word after another. ``--attention-score`` weighs the encoder's states
 
     additive   vᵀ tanh(W q + U k)   Bahdanau, Cho and Bengio (2015)
     dot        q · k                Luong, Pham and Manning (2015), "dot"
-    none       no weights: the last states are all that the decoder knows of the sentence, as in
-               Sutskever, Vinyals and Le (2014)
+    none       no weights: the decoder gets only the last states, as in Sutskever, Vinyals and
+               Le (2014)
 
 As in Luong et al., the query is the decoder's newest state, so that a whole sentence is trained in
 one call of the cell; Bahdanau et al. use the state before it. The cells are torch's. Nothing here
@@ -60,11 +60,11 @@ class RecurrentConfig(FairseqDataclass):
 
 
 def cells_of(cfg: RecurrentConfig, hidden_size: int, both: bool = False) -> nn.RNNBase:
-    """N layers of cells with dropout between them; ``both``: reading in both directions.
+    """Return N layers of cells with dropout between them; with ``both``, in both directions.
 
     Gates that keep the state (forget, z) start with a bias of 1 (Gers et al. 2000).
     """
-    between = cfg.dropout if cfg.layers > 1 else 0.0  # of one layer torch warns
+    between = cfg.dropout if cfg.layers > 1 else 0.0  # torch warns about dropout of one layer
     sizes = cfg.embed_dim, hidden_size, cfg.layers
     cells = CELLS[str(cfg.cell)](*sizes, batch_first=True, bidirectional=both, dropout=between)
     for name, bias in cells.named_parameters():
@@ -74,7 +74,10 @@ def cells_of(cfg: RecurrentConfig, hidden_size: int, both: bool = False) -> nn.R
 
 
 def embedded(tokens: nn.Embedding, words: Tensor) -> Tensor:
-    """[B, T] → [B, T, embed_dim], times √embed_dim as in 3.4: the table is also the output's."""
+    """Return embeddings [B, T, embed_dim] of ids [B, T], times √embed_dim as in 3.4.
+
+    The table is also the output matrix.
+    """
     return tokens(words) * tokens.embedding_dim**0.5
 
 
@@ -88,7 +91,9 @@ class RecurrentEncoder(FairseqEncoder):
         self.cells = cells_of(cfg, cfg.hidden_size // 2, both=True)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> dict[str, Any]:
-        """[B, S], padded on either side →
+        """Return the states of a source [B, S], padded on either side.
+
+        The dictionary has
 
         - ``memory``: one tensor, the top layer's outputs [B, S, H]
         - ``encoder_padding_mask``: one tensor, true at pads [B, S]
@@ -96,7 +101,7 @@ class RecurrentEncoder(FairseqEncoder):
         """
         pads = src_tokens.eq(self.tokens.padding_idx)
         lengths = (~pads).sum(1)
-        # cells may not read pads: they are moved behind the words, and back afterwards
+        # cells must not read pads, so pads are moved behind the words, and back afterwards
         behind = pads.int().argsort(dim=1, stable=True)  # [B, S]
         x = self.dropout(embedded(self.tokens, src_tokens.gather(1, behind)))
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -111,7 +116,7 @@ class RecurrentEncoder(FairseqEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
-        """Put the sentences in ``new_order`` [B'], as fairseq's beam search asks."""
+        """Put the sentences into ``new_order`` [B'], for fairseq's beam search."""
         dims = {"memory": 0, "encoder_padding_mask": 0, "states": 1}
         return {
             name: [tensor.index_select(dim, new_order) for tensor in encoder_out[name]]
@@ -120,14 +125,14 @@ class RecurrentEncoder(FairseqEncoder):
 
 
 def both_directions(state: Tensor) -> Tensor:
-    """[N·2, B, H/2], forward and backward in turn → [N, B, H]."""
+    """Join states of both directions: [N·2, B, H/2], in turn, → [N, B, H]."""
     directions, batch, half = state.shape
     layers = state.view(directions // 2, 2, batch, half)
     return layers.transpose(1, 2).reshape(directions // 2, batch, 2 * half)
 
 
 class Attention(nn.Module):
-    """Weighs the source's states [B, S, H] for each of the decoder's [B, T, H].
+    """Weighs the source's states [B, S, H] for each state of the decoder [B, T, H].
 
     Args:
         hidden_size: H
@@ -173,9 +178,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """[B, T] → logits [B, T, V] (or features [B, T, embed_dim]), and ``attn`` [B, T, S].
+        """Return logits [B, T, V] (or features [B, T, embed_dim]), and ``attn`` [B, T, S].
 
-        With ``incremental_state`` only the last of the T tokens is new: T is then 1 in the result.
+        With ``incremental_state`` only the last of the T tokens is new: then T is 1 in the result.
         """
         features, weights = self.extract_features(
             prev_output_tokens, encoder_out, incremental_state
@@ -188,7 +193,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Tensor]],
         incremental_state: dict[str, Any] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """[B, T] → features [B, T, embed_dim], and the attention's weights [B, T, S] or None."""
+        """Return features [B, T, embed_dim], and the weights of attention [B, T, S] or None."""
         states = tuple(encoder_out["states"])
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, -1:]
@@ -206,13 +211,13 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         return self.dropout(torch.tanh(self.combine(x))), weights
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """[B, T, embed_dim] → [B, T, V]."""
+        """Return the logits [B, T, V] of features [B, T, embed_dim]."""
         return nn.functional.linear(features, self.tokens.weight)
 
     def reorder_incremental_state(
         self, incremental_state: dict[str, Any], new_order: Tensor
     ) -> None:
-        """Hypothesis i continues what was hypothesis ``new_order[i]``."""
+        """Replace the state of hypothesis i by that of hypothesis ``new_order[i]``."""
         if STATE in incremental_state:
             states = incremental_state[STATE]
             incremental_state[STATE] = tuple(s.index_select(1, new_order) for s in states)
@@ -224,10 +229,10 @@ class RecurrentModel(FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: RecurrentConfig, task: Any) -> "RecurrentModel":
-        """Return the model for a task with a joined dictionary.
+        """Build the model for a task with a joined dictionary.
 
         Raises:
-            ConfigError: the dictionaries differ, or sizes that cannot work.
+            ConfigError: the dictionaries differ, or the sizes cannot work.
         """
         source, target = task.source_dictionary, task.target_dictionary
         if source != target:

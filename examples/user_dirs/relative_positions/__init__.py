@@ -38,7 +38,7 @@ SIDES = {
 
 @dataclass
 class RelativeConfig(VaswaniTransformerConfig):
-    """The paper's options, and four more."""
+    """The paper's options, and four options of this variant."""
 
     max_distance: int = field(
         default=16, metadata={"help": "distances from this on are treated alike (Shaw's k, 3.2)"}
@@ -55,7 +55,7 @@ class RelativeConfig(VaswaniTransformerConfig):
 
 
 class RelativeSelfAttention(SelfAttention):
-    """Self-attention that knows how far apart two words are.
+    """Self-attention that depends on the distance between two words.
 
     Args:
         max_distance: k
@@ -76,7 +76,7 @@ class RelativeSelfAttention(SelfAttention):
         weights: Weights = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """As in the base class, with a bias for each distance."""
+        """Compute equation 1 in every head with a bias for each distance, then multiply by W^O."""
         queries, keys = query.size(2), key.size(2)
         position = torch.arange(keys, device=query.device)
         distance = position[None, :] - position[keys - queries :, None]  # [T, S]
@@ -91,11 +91,11 @@ class RelativeSelfAttention(SelfAttention):
 
 
 class ScaledSinusoids(SinusoidalPositions):
-    """The paper's sinusoids, multiplied, or of positions that are further apart.
+    """The paper's sinusoids, scaled, or with larger steps between positions.
 
     Args:
-        scale: what they are multiplied by
-        step: what the positions are multiplied by
+        scale: factor of the sinusoids
+        step: factor of the positions
         args, kwargs: as for :class:`SinusoidalPositions`
     """
 
@@ -105,31 +105,31 @@ class ScaledSinusoids(SinusoidalPositions):
         self.step = step
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
-        """As in the base class."""
+        """Return the scaled sinusoids of positions; arguments as in the base class."""
         return self.scale * super().forward(self.step * positions, self.step * length, like)
 
 
 class RelativeTransformer(Transformer):
-    """The paper's model with relative self-attention, as its configuration asks for it."""
+    """The paper's model with relative self-attention, as its configuration says."""
 
     config: RelativeConfig
 
     def build_encoder_layer(self) -> EncoderLayer:
-        """Return the paper's, with another self-attention if the encoder is to have it."""
+        """Build the paper's layer, with relative self-attention if the encoder has it."""
         layer = super().build_encoder_layer()
         if "encoder" in SIDES[str(self.config.relative_in)]:
             layer.self_attention = self.build_relative(self.config.encoder_attention_heads)
         return layer
 
     def build_decoder_layer(self) -> DecoderLayer:
-        """Return the paper's, with another self-attention if the decoder is to have it."""
+        """Build the paper's layer, with relative self-attention if the decoder has it."""
         layer = super().build_decoder_layer()
         if "decoder" in SIDES[str(self.config.relative_in)]:
             layer.self_attention = self.build_relative(self.config.decoder_attention_heads)
         return layer
 
     def build_relative(self, heads: int) -> RelativeSelfAttention:
-        """Self-attention with distances."""
+        """Build self-attention with relative distances."""
         return RelativeSelfAttention(
             self.d_model,
             heads,
@@ -140,7 +140,7 @@ class RelativeTransformer(Transformer):
         )
 
     def build_positions(self, learned: bool, max_length: int) -> nn.Module:
-        """Sinusoids moved apart, if so configured; learned positions stay as they are."""
+        """Build scaled sinusoids if configured; learned positions are not scaled."""
         scale, step = self.config.sinusoid_scale, self.config.position_step
         if learned or (scale, step) == (1, 1):
             return super().build_positions(learned, max_length)
@@ -150,6 +150,6 @@ class RelativeTransformer(Transformer):
 
 @register_model("relative_transformer", dataclass=RelativeConfig)
 class RelativeTransformerModel(VaswaniTransformerModel):
-    """The same as a model of fairseq's."""
+    """The variant, registered as a model of fairseq."""
 
     transformer_class = RelativeTransformer
