@@ -3,8 +3,8 @@
 experiments/NAME/records/DATE_MACHINE/
     record.json                machine, expectation, figures of every run
     page.md, picture.png       made from it
-    logs.tar.xz                each run's statistics, scores and translations (record_files.py)
-    sentences.npz              counts of each test sentence, if there are any (sentences.py)
+    logs.tar.xz                each run's statistics, scores and translations (record_files.py), and
+                               the counts of each test sentence, if there are any (sentences.py)
 """
 
 import json

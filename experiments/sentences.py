@@ -7,6 +7,7 @@ degrees of freedom that the fit takes. What it needs of a translation are counts
 a record keeps in ``sentences.npz``: so it needs no references.
 """
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +17,12 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from experiments.intervals import LEVEL, Layout, Values
-from experiments.record_files import record_files, recorded_translations
-from vaswani.common.files import atomic_write, sha256_of
+from experiments.record_files import record_files, recorded_translations, write_record_files
+from vaswani.common.files import sha256_of
 from vaswani.scoring.score_input import AlignedLines
 
 COUNTS = "sentences.npz"
-"""In a record: run → counts of each sentence [sentences, 10]."""
+"""In a record's archive: run → counts of each sentence [sentences, 10]."""
 RESAMPLES = 2000
 SEED = 12345
 N_GRAMS = 4
@@ -111,8 +112,9 @@ def keep_counts(folder: Path, runs: list[str]) -> None:
                 translated = recorded_translations(folder, hypotheses, path)
                 counts[name] = counts_of(translated, kind == "tokens")
     if counts:
-        with atomic_write(folder / COUNTS, "wb") as stream:
-            np.savez_compressed(stream, **{**read_counts(folder), **counts})
+        stream = io.BytesIO()
+        np.savez(stream, **{**read_counts(folder), **counts})
+        write_record_files(folder, {**files, COUNTS: stream.getvalue()})
 
 
 def references_here(scores: dict[str, Any]) -> dict[str, Path]:
@@ -130,8 +132,8 @@ def references_here(scores: dict[str, Any]) -> dict[str, Path]:
 
 def read_counts(folder: Path) -> dict[str, Any]:
     """Read run → its counts; return nothing for a record without them."""
-    path = folder / COUNTS
-    if not path.is_file():
+    files = record_files(folder)
+    if COUNTS not in files:
         return {}
-    with np.load(path) as arrays:
+    with np.load(io.BytesIO(files[COUNTS])) as arrays:
         return {name: arrays[name] for name in arrays.files}

@@ -1,5 +1,6 @@
 """The rule for differences and intervals (experiments/), on data whose answer is known."""
 
+import io
 import json
 import math
 import statistics
@@ -35,7 +36,11 @@ from vaswani.common.files import sha256_of
 from vaswani.scoring.score_input import AlignedLines
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNTED = sorted(path.parent for path in ROOT.glob(f"experiments/**/records/*/{COUNTS}"))
+COUNTED = [
+    path.parent
+    for path in sorted(ROOT.glob("experiments/**/records/*/record.json"))
+    if OVER_BOTH in path.read_text(encoding="utf-8")
+]
 
 # yields of penicillin by four processes, from five blends of corn liquor: Box, Hunter and Hunter,
 # Statistics for Experimenters, table 4.4; their analysis of variance has s² = 18.83, 12 degrees
@@ -252,7 +257,9 @@ def test_counts_of_other_translations_are_not_used(tmp_path: Path) -> None:
     arrays = {}
     for name, bleu in matches.items():
         arrays[name] = counts(np.full(20, round(bleu / 10)))
-    np.savez_compressed(tmp_path / COUNTS, **arrays)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    write_record_files(tmp_path, {COUNTS: stream.getvalue()})
     rows: dict[str, Any] = {"ours": {"runs": []}, "a": {"runs": []}}
     for name, bleu in matches.items():
         rows[name.partition("_")[0]]["runs"].append({"run": f"runs/{name}", "bleu": bleu})
