@@ -25,7 +25,9 @@ from benchmarks.train import Training
 from benchmarks.worker import Worker
 from vaswani.common.environment import machine
 
-TYPES, PAIRS, MAX_TOKENS = 8000, 29_000, "4416"
+TYPES = 8000
+PAIRS = 29_000
+MAX_TOKENS = "4416"
 SYSTEMS: dict[str, dict[str, Any]] = {
     "torch's own products": {"by_onednn": False},
     "oneDNN, every number of rows": {"by_onednn": True, "rows": 1},

@@ -160,7 +160,8 @@ def invented_word(generator: random.Random) -> str:
 
 def name(generator: random.Random) -> str:
     """Return a first name, an invented name, or one of each."""
-    first, invented = generator.choice(FIRST_NAMES.split()), invented_word(generator).title()
+    first = generator.choice(FIRST_NAMES.split())
+    invented = invented_word(generator).title()
     return generator.choice((first, invented, f"{first} {invented}"))
 
 

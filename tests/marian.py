@@ -71,17 +71,21 @@ class Marian:
 
     def logits(self, source: Tensor, previous: Tensor) -> Tensor:
         """Compute logits [B, T, types] from [B, S] and [B, T], both padded on the right."""
-        config, seen = self.config, source.ne(self.config["pad_token_id"])[:, None]
+        config = self.config
+        seen = source.ne(self.config["pad_token_id"])[:, None]
         memory = self.embed("encoder", source)
         for number in range(config["encoder_layers"]):
-            name, heads = f"model.encoder.layers.{number}", config["encoder_attention_heads"]
+            name = f"model.encoder.layers.{number}"
+            heads = config["encoder_attention_heads"]
             found = self.attention(f"{name}.self_attn", heads, memory, memory, seen)
             memory = self.norm(f"{name}.self_attn_layer_norm", memory + found)
             memory = self.feed_forward(name, memory)
-        x, length = self.embed("decoder", previous), previous.size(1)
+        x = self.embed("decoder", previous)
+        length = previous.size(1)
         earlier = torch.ones(length, length).tril().bool()[None]
         for number in range(config["decoder_layers"]):
-            name, heads = f"model.decoder.layers.{number}", config["decoder_attention_heads"]
+            name = f"model.decoder.layers.{number}"
+            heads = config["decoder_attention_heads"]
             found = self.attention(f"{name}.self_attn", heads, x, x, earlier)
             x = self.norm(f"{name}.self_attn_layer_norm", x + found)
             found = self.attention(f"{name}.encoder_attn", heads, x, memory, seen)

@@ -58,11 +58,13 @@ def fresh_process() -> Iterator[None]:
     train.should_stop_early.__dict__.clear()  # the best score and the patience so far
     checkpoint_utils.save_checkpoint.__dict__.clear()  # the best score so far
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers = list(root.handlers)
+    level = root.level
     try:
         yield
     finally:
-        root.handlers, root.level = handlers, level
+        root.handlers = handlers
+        root.level = level
         metrics.reset()
         for writer in (progress_bar._tensorboard_writers or {}).values():
             writer.close()

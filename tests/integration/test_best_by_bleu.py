@@ -33,7 +33,8 @@ def test_the_best_checkpoint_is_the_one_with_the_highest_bleu(
     So small a model has a BLEU of 0.1 at most: here it is computed, and then replaced by scores
     that are highest at update 4. One metric is named as fairseq names it, one as the log does.
     """
-    computed, replaced = ValidBleu.score_of_all, [10.0, 30.0, 20.0]
+    computed = ValidBleu.score_of_all
+    replaced = [10.0, 30.0, 20.0]
 
     def score(valid_bleu: ValidBleu) -> float:
         if valid_bleu.score is None:

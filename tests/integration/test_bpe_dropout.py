@@ -82,7 +82,8 @@ def test_a_new_experiment_counts_the_text_once(tmp_path: Path) -> None:
     """Settings are those of the text, and each epoch is as many of its epochs as it has copies."""
     write(tmp_path / "recipe.yaml", "{source_lang: en, target_lang: de, copies: 4}")
     recipe = PreparedText(tmp_path).recipe()
-    once, settings = settings_for(30_000), settings_of_text(recipe, 120_000)
+    once = settings_for(30_000)
+    settings = settings_of_text(recipe, 120_000)
     assert settings.source == once.source != settings_for(120_000).source
     assert settings.epochs == -(-once.epochs // 4)
 

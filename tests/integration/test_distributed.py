@@ -177,7 +177,8 @@ def test_a_signal_to_the_parent_alone_ends_what_fairseq_started(workplace, tmp_p
     (tmp_path / "spawning.py").write_text(SPAWNING)
     command = [sys.executable, str(tmp_path / "spawning.py"), "train", "small", "run=told"]
     process = begin([*command, "optimization.max_update=100000"], workplace)
-    checkpoints, started = workplace / "runs" / "told" / "checkpoints", []
+    checkpoints = workplace / "runs" / "told" / "checkpoints"
+    started = []
     try:
         until_saved(process, checkpoints, "checkpoint_1_*.pt")
         commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in children(process.pid)}

@@ -77,7 +77,8 @@ def test_the_decoder_stays_causal_and_incremental(model: Any) -> None:
     source, previous, _ = batch()
     with torch.no_grad():
         whole, _ = model(source, None, previous)
-        encoded, state = model.encoder(source), {}
+        encoded = model.encoder(source)
+        state = {}
         for step in range(previous.size(1)):
             logits, _ = model.decoder(previous[:, : step + 1], encoded, incremental_state=state)
             real = previous[:, step].ne(1)

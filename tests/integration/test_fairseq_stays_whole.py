@@ -21,13 +21,15 @@ def their_transformer() -> Any:
 
 def test_their_generator_becomes_torchscript(tmp_path: Path) -> None:
     """Model, ensemble and search in one program, which decodes what they decode."""
-    words, (source, _, _) = dictionary(), batch()
+    words = dictionary()
+    source, _, _ = batch()
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(1).sum(1)}}
     generator = SequenceGenerator(
         EnsembleModel([their_transformer()]), words, beam_size=2, max_len_b=8
     )
     torch.jit.script(generator).save(str(tmp_path / "generator.pt"))
-    expected, found = generator(sample), torch.jit.load(str(tmp_path / "generator.pt"))(sample)
+    expected = generator(sample)
+    found = torch.jit.load(str(tmp_path / "generator.pt"))(sample)
     for theirs, ours in zip(sum(expected, []), sum(found, []), strict=True):
         assert ours["tokens"].tolist() == theirs["tokens"].tolist()
         torch.testing.assert_close(ours["score"], theirs["score"])

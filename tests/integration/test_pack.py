@@ -322,7 +322,8 @@ def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_
     """As before fairseq 0.11, and as published."""
     state = load_checkpoint(theirs)
     options = argparse.Namespace(**vars(state.pop("cfg")["model"]))
-    options.arch, options.data = "transformer", ["data"]
+    options.arch = "transformer"
+    options.data = ["data"]
     torch.save({**state, "args": options}, tmp_path / "old.pt")
     for checkpoint, name in ((theirs, "new"), (tmp_path / "old.pt", "old")):
         pack_checkpoint(checkpoint, tiny_data_bin, tmp_path / name)

@@ -41,7 +41,8 @@ def resumed_at() -> list[int]:
 
 def kill_at(patch, owner: object, name: str, call: int = 1) -> None:
     """End the process where a function is called for that time."""
-    function, calls = getattr(owner, name), []
+    function = getattr(owner, name)
+    calls = []
 
     def call_or_end(*arguments, **options):
         calls.append(name)
@@ -145,7 +146,8 @@ def test_a_stop_in_the_middle_of_the_move_loses_nothing(own_run, cli, call, comm
     assert left == before
     ended = cli(*command)
     assert ended.code == 0, ended.err
-    ours, theirs = CHECKPOINTS, unbroken[command]
+    ours = CHECKPOINTS
+    theirs = unbroken[command]
     names = sorted(str(path.relative_to(ours)) for path in ours.rglob("*"))
     assert names == sorted(str(path.relative_to(theirs)) for path in theirs.rglob("*"))
     for name in (name for name in names if name.endswith(".pt")):

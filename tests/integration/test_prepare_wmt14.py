@@ -75,7 +75,8 @@ def test_a_second_preparation_fetches_and_makes_nothing(
 
 def test_the_recipe_of_fairseqs_script(tmp_path, manifest, light, monkeypatch):
     """Dev out of train, hyphens split, train normalised and test not, cleaned after the BPE."""
-    name, every = "wmt14_en_de_fairseq", 100
+    name = "wmt14_en_de_fairseq"
+    every = 100
     monkeypatch.chdir(tmp_path)
     assert cli.main(["prepare", name, "--manifest", manifest, "--workers", "1"]) == 0
     out = tmp_path / "data" / name

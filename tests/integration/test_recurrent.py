@@ -66,7 +66,8 @@ def test_decoding_word_by_word_says_the_same(cell: str, score: str) -> None:
     order = torch.tensor([2, 0, 1])
     with torch.no_grad():
         whole, _ = ours(source, None, previous)
-        encoded, state = ours.encoder(source), {}
+        encoded = ours.encoder(source)
+        state = {}
         for place in range(previous.size(1)):
             if place == 2:
                 encoded = ours.encoder.reorder_encoder_out(encoded, order)

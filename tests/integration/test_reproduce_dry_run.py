@@ -44,7 +44,8 @@ def test_a_dry_run_names_the_commands_and_does_nothing(nowhere, capsys, name):
     found = commands(capsys, name, "--gpus", "8")
     verbs = ["plan", "prepare", "train", "average", "generate", "score", "pack"]
     assert [command.split()[0] for command in found] == verbs
-    last, run = 20 if name.endswith("big") else 5, f"runs/{name.replace('-', '_')}"
+    last = 20 if name.endswith("big") else 5
+    run = f"runs/{name.replace('-', '_')}"
     recipe = f"wmt14_{name[6:11].replace('-', '_')}"
     assert found[1] == f"prepare {recipe} --out data/{recipe} --if-missing"
     assert found[2].startswith(f"train {name.replace('-', '_')} dataset.max_tokens=")

@@ -56,7 +56,8 @@ def lines(path: Path) -> list:
 
 
 def test_the_data_are_the_models_pieces_and_nothing_is_unknown(place):
-    data, learned = place / "data/own", pieces.load(place / "data/own" / MODEL)
+    data = place / "data/own"
+    learned = pieces.load(place / "data/own" / MODEL)
     known = Dictionary.load(str(data / "data-bin" / "dict.zh.txt"))
     assert [known[n] for n in range(len(known))] == [
         learned.id_to_piece(n) for n in range(learned.get_piece_size())

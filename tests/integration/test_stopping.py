@@ -70,7 +70,8 @@ def test_a_stop_costs_nothing_and_changes_nothing(
     workplace, unbroken, capsys, frequency, step, at, saved
 ):
     """Every checkpoint is the unbroken run's, to the last bit, whenever the signal came."""
-    folder, options = Path("runs/stopped/checkpoints"), FREQUENCIES[frequency]
+    folder = Path("runs/stopped/checkpoints")
+    options = FREQUENCIES[frequency]
     with pytest.MonkeyPatch.context() as patch:
         tell(patch, step, at, signal.SIGINT)
         assert train("stopped", *options, frequency=frequency) == 130

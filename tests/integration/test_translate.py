@@ -164,7 +164,9 @@ def text(tmp_path) -> Path:
     """Write 23 lines: some blank, one too long, some with unknown words."""
     words = packed.WORDS
     lines = [" ".join(words[n % 5 : n % 11 + 3]) for n in range(23)]
-    lines[4], lines[9], lines[17] = "", "the " * 70, "the zebra sees a Zebra ."
+    lines[4] = ""
+    lines[9] = "the " * 70
+    lines[17] = "the zebra sees a Zebra ."
     path = tmp_path / "text.en"
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path

@@ -72,7 +72,9 @@ def run_page(patch: pytest.MonkeyPatch) -> Run:
     allowed = pytest.importorskip("safetensors")
     for name in ABSENT:
         patch.setitem(sys.modules, name, None)
-    section, variables, run = "0", {}, Run([], {}, {})
+    section = "0"
+    variables = {}
+    run = Run([], {}, {})
     for kind, text in CELLS:
         if kind == "code":
             exec(compile(text, f"section {section}", "exec"), variables)

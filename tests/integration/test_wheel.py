@@ -140,7 +140,8 @@ def test_the_sdist_has_all_that_the_wheel_is_made_of(wheel, tmp_path):
     lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
     words = [line.split() for line in lines]
     folders = [line[1] for line in words if line[0] == "graft"]
-    files = [name for line in words if line[0] == "include" for name in line[1:]]
+    included = [line[1:] for line in words if line[0] == "include"]
+    files = [name for names in included for name in names]
     source = copied(tmp_path / "source", sorted({*folders, *PACKAGES}), [*BUILT_FROM, *files])
     make = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
     subprocess.run(make, check=True, capture_output=True, cwd=source)

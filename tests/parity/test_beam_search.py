@@ -107,7 +107,8 @@ def test_gnmt_without_an_end() -> None:
     unfinished = 0
     options = {"beam_size": 2, "len_penalty": 0.6, "max_len_b": 3}
     for seed in range(6):
-        model, (source, _, _) = lively_model(seed), batch(seed)
+        model = lively_model(seed)
+        source, _, _ = batch(seed)
         words = source[0][source[0].ne(PAD)]
         generator = VaswaniSequenceGenerator(
             [model], dictionary(), length_penalty="gnmt", **options

@@ -75,7 +75,9 @@ def test_the_way_of_the_loss_is_decided_once_for_all_batches_of_an_epoch(monkeyp
         return computes_losses(model)
 
     monkeypatch.setattr("transformer_plugin.criterion.computes_losses", decide)
-    own, other, ours = small_model(), small_model(), criterion(OURS)
+    own = small_model()
+    other = small_model()
+    ours = criterion(OURS)
     for training in (True, True, False, False, True):
         ours(own.train(training), sample())
     ours(other, sample())

@@ -40,7 +40,10 @@ def reference(
     cfg.share_all_embeddings = not cfg.share_decoder_input_output_embed
     cfg.max_source_positions = cfg.max_target_positions = 64
     for side in (cfg.encoder, cfg.decoder):
-        side.layers, side.embed_dim, side.ffn_embed_dim, side.attention_heads = 2, 16, 32, 4
+        side.layers = 2
+        side.embed_dim = 16
+        side.ffn_embed_dim = 32
+        side.attention_heads = 4
     cfg.encoder.normalize_before = ours.cfg.encoder_normalize_before
     cfg.decoder.normalize_before = ours.cfg.decoder_normalize_before
     cfg.activation_fn = str(ours.cfg.activation_fn)
@@ -190,6 +193,7 @@ def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dt
         loss.backward()
         outcomes.append((logits[target.ne(1)], loss))
     torch.testing.assert_close(*outcomes, **close)
-    found, expected = gradients(ours), from_fairseq(gradients(theirs))
+    found = gradients(ours)
+    expected = from_fairseq(gradients(theirs))
     assert all(gradient.any() for gradient in expected.values())
     torch.testing.assert_close(found, expected, **close)

@@ -101,7 +101,8 @@ def test_same_as_fairseqs(beam: int, options: dict[str, Any]) -> None:
     """All hypotheses of the beam, so ``--nbest`` too."""
     identical = total = 0
     for seed in range(3):
-        model, sample = lively_model(seed), ragged(seed)
+        model = lively_model(seed)
+        sample = ragged(seed)
         expected, results = both(model, sample, beam_size=beam, **options)
         assert_same(expected, results)
         for ours, theirs in zip(sum(results, []), sum(expected, []), strict=True):
@@ -176,7 +177,8 @@ def greedy_without_repeats(model: Any, source: Tensor, size: int, longest: int) 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_ngram_is_repeated(size: int) -> None:
     """Greedily as by hand; with a beam no hypothesis repeats, where without the option most do."""
-    model, sample = lively_model(2).double(), ragged(2)
+    model = lively_model(2).double()
+    sample = ragged(2)
     options = {"max_len_b": 14, "no_repeat_ngram_size": size}
     greedy = VaswaniSequenceGenerator([model], dictionary(), beam_size=1, **options)
     source = sample["net_input"]["src_tokens"]

@@ -114,7 +114,8 @@ def test_goes_on_with_other_kernels_than_the_saved_ones() -> None:
     """A checkpoint of one torch goes on with another that has no fused kernel, and back."""
     results = {}
     for name in (OURS, FAIRSEQS):
-        params, source = parameters(torch.float64), gradients(torch.float64)
+        params = parameters(torch.float64)
+        source = gradients(torch.float64)
         own = optimizer(name, params)
         kernels = [FOREACH, own.optimizer.implementation] * 2 if name == OURS else [{}] * 4
         for step, kernel in enumerate(kernels, start=1):
@@ -152,7 +153,8 @@ def test_under_fp16() -> None:
     results = {}
     for name in (OURS, FAIRSEQS):
         params = [nn.Parameter(p.detach().half()) for p in parameters(torch.float32)[:3]]
-        own, source = fp16_optimizer(name, params), gradients(torch.float32)
+        own = fp16_optimizer(name, params)
+        source = gradients(torch.float32)
         norms = []
         for step in range(1, UPDATES + 1):
             own.set_lr(learning_rate(step, 64, 8))

@@ -271,7 +271,8 @@ class Student(Faulty):
         return self.dropout(self.words(ids) * self.c.d_model**0.5 + positions)
 
     def embed_target(self, ids: Tensor) -> Tensor:
-        first, factor = 0, self.c.d_model**0.5
+        first = 0
+        factor = self.c.d_model**0.5
         if self.has("target: positions from 1"):
             first = 1
         if self.has("target: positions from 2"):

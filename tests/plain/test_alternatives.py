@@ -37,7 +37,8 @@ def test_pre_norm_is_that_of_the_flags_side(sides: tuple[str, ...]) -> None:
         x = around("encoder", layer.after_self_attention, x, lambda x, f=attend: f(x, ~hidden))
         x = around("encoder", layer.after_feed_forward, x, layer.feed_forward)
     memory = last_norm("encoder", x)
-    y, mask = model.decoder.embedding(previous), causal_mask(previous.size(1))
+    y = model.decoder.embedding(previous)
+    mask = causal_mask(previous.size(1))
     for layer in model.decoder.layers:
         own, cross = layer.self_attention, layer.cross_attention
         y = around("decoder", layer.after_self_attention, y, lambda y, f=own: f(y, mask))

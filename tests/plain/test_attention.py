@@ -171,7 +171,8 @@ def test_hypotheses_that_share_keys_attend_as_if_each_had_its_own() -> None:
 def test_cross_attention_computes_keys_and_values_once() -> None:
     """With a filled cache the encoder's output is not looked at again."""
     module = CrossAttention(8, 2).double()
-    memory, cache = random_heads(2, 5, 8), LayerCache(DecoderCache(layers=1), 0)
+    memory = random_heads(2, 5, 8)
+    cache = LayerCache(DecoderCache(layers=1), 0)
     first = module(random_heads(2, 1, 8, seed=1), memory, cache=cache)
     again = module(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
     assert torch.equal(first, again)

@@ -18,7 +18,8 @@ from vaswani_transformer.embedding import (
 @pytest.mark.paper("3.5")
 def test_paper_sinusoids_are_the_formula() -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D))."""
-    dim, table = 12, sinusoids(40, 12)
+    dim = 12
+    table = sinusoids(40, 12)
     for pos in range(40):
         for i in range(dim // 2):
             angle = pos / 10000 ** (2 * i / dim)
@@ -28,7 +29,8 @@ def test_paper_sinusoids_are_the_formula() -> None:
 
 def test_t2t_sinusoids_are_halves_with_geometric_timescales() -> None:
     """tensor2tensor: [sin | cos], timescales 1 to 10,000 over D/2 - 1 intervals, from 0."""
-    dim, table = 8, sinusoids(5, 8, "t2t")
+    dim = 8
+    table = sinusoids(5, 8, "t2t")
     for pos in range(5):
         for i in range(4):
             angle = pos / 10000 ** (i / 3)
@@ -107,7 +109,8 @@ def test_dropout_of_the_sum() -> None:
     """Section 5.4: of embeddings and positions together, so a dropped element has neither."""
     embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.5)
     tokens = torch.tensor([[2, 5, 6, 7]])
-    found, whole = embed(tokens), embed.eval()(tokens)
+    found = embed(tokens)
+    whole = embed.eval()(tokens)
     dropped = found.eq(0)
     assert 10 < dropped.sum() < 54
     torch.testing.assert_close(found, (2 * whole).masked_fill(dropped, 0.0))

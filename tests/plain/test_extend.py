@@ -38,7 +38,8 @@ def parts_from_the_page(model: nn.Module, name: str) -> dict[str, type]:
 
 def test_gelu_by_formula() -> None:
     """x · Φ(x), with the normal distribution's Φ, on both sides."""
-    model, x = model_of("gelu"), torch.randn(2, 5, 16, dtype=torch.float64)
+    model = model_of("gelu")
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
     for side in (model.encoder, model.decoder):
         ffn: Any = side.layers[1].feed_forward
         inner = x @ ffn.fc1.weight.t() + ffn.fc1.bias
@@ -49,7 +50,9 @@ def test_gelu_by_formula() -> None:
 def test_rotary_by_formula() -> None:
     """In complex numbers: q at m times k at n is the real part of q · k̄ · e^(i(m-n)θ)."""
     attention: Any = model_of("rotary").encoder.layers[0].self_attention
-    x, heads, width = torch.randn(1, 6, 16, dtype=torch.float64), 4, 4
+    x = torch.randn(1, 6, 16, dtype=torch.float64)
+    heads = 4
+    width = 4
     weights: list[Tensor] = []
     attention(x, weights=weights)
     query, key, _ = attention.qkv_proj(x)[0].detach().split(16, dim=-1)
@@ -72,7 +75,9 @@ def test_rotary_by_formula() -> None:
 def test_alibi_by_formula() -> None:
     """Each score is q·k / √d_k minus the head's slope times the distance, in both directions."""
     attention: Any = model_of("alibi").encoder.layers[0].self_attention
-    x, heads, width = torch.randn(1, 6, 16, dtype=torch.float64), 4, 4
+    x = torch.randn(1, 6, 16, dtype=torch.float64)
+    heads = 4
+    width = 4
     hidden = torch.tensor([False] * 5 + [True])
     weights: list[Tensor] = []
     attention(x, ~hidden[None, None, None, :], weights=weights)
@@ -92,7 +97,8 @@ def test_alibi_by_formula() -> None:
 @pytest.mark.parametrize("name", ["rotary", "alibi"])
 def test_a_variant_without_positions_knows_the_order(name: str) -> None:
     """As its attention has it: the paper's model without positions does not."""
-    model, (source, _, _) = model_of(name), batch()
+    model = model_of(name)
+    source, _, _ = batch()
     assert_close(
         model.encoder.embedding(source), model.encoder.embedding.tokens(source) * math.sqrt(16)
     )
@@ -111,14 +117,17 @@ def test_the_card_of_a_variant_names_what_it_changed(monkeypatch: pytest.MonkeyP
 
 def test_pre_norm_by_formula() -> None:
     """x + Sublayer(LayerNorm(x)) in each layer, and a norm at the end of each stack."""
-    model, (source, previous, _) = model_of("pre_norm"), batch()
-    x, hidden = model.encoder.embedding(source), source.eq(PAD)[:, None, None, :]
+    model = model_of("pre_norm")
+    source, previous, _ = batch()
+    x = model.encoder.embedding(source)
+    hidden = source.eq(PAD)[:, None, None, :]
     for layer in model.encoder.layers:
         x = x + layer.self_attention(layer.after_self_attention.norm(x), ~hidden)
         x = x + layer.feed_forward(layer.after_feed_forward.norm(x))
     memory = nn.functional.layer_norm(x, (16,), eps=1e-6)
     assert_close(model.encoder(source).states, memory)
-    y, mask = model.decoder.embedding(previous), causal_mask(previous.size(1))
+    y = model.decoder.embedding(previous)
+    mask = causal_mask(previous.size(1))
     for layer in model.decoder.layers:
         y = y + layer.self_attention(layer.after_self_attention.norm(y), mask)
         y = y + layer.cross_attention(layer.after_cross_attention.norm(y), memory, ~hidden)
@@ -138,7 +147,8 @@ def test_pre_norm_by_formula() -> None:
 @pytest.mark.parametrize("name", extend.VARIANTS)
 def test_step_by_step_a_variant_computes_what_it_computes_at_once(name: str, fast: bool) -> None:
     """With padding on both sides; and with the fast forms of the parts that are the paper's."""
-    model, (source, previous, target) = model_of(name), batch()
+    model = model_of(name)
+    source, previous, target = batch()
     if fast:
         use_fast_kernels(model)
     memory, whole = model.encoder(source), model(source, previous)
@@ -154,7 +164,9 @@ def test_step_by_step_a_variant_computes_what_it_computes_at_once(name: str, fas
 @pytest.mark.parametrize("name", extend.VARIANTS)
 def test_a_variant_is_not_replaced_by_the_papers_fast_form(name: str) -> None:
     """It differs from the paper's model, before and after."""
-    model, paper, (source, previous, _) = model_of(name), small_model(), batch()
+    model = model_of(name)
+    paper = small_model()
+    source, previous, _ = batch()
     logits = model(source, previous)
     assert not torch.allclose(logits, paper(source, previous), atol=1e-3)
     before = parts_from_the_page(model, name)
@@ -193,7 +205,8 @@ def test_a_variants_layers_are_compiled_as_one_graph(
 ) -> None:
     """As ``--compile`` does; traced alone, as a compiler takes a minute."""
     monkeypatch.setitem(sys.modules, name, extend.module(name))  # torch.compile imports it
-    model, (source, previous, _) = model_of(name).train(), batch()
+    model = model_of(name).train()
+    source, previous, _ = batch()
     expected = model(source, previous)
     for layer in model.modules():
         if isinstance(layer, EncoderLayer | DecoderLayer):

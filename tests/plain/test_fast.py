@@ -51,7 +51,8 @@ def test_what_is_compiled_keeps_plain_products_and_dropout() -> None:
 
 
 def test_parameters_names_hooks_and_copies_stay() -> None:
-    model, (source, previous, _) = small_model(), batch()
+    model = small_model()
+    source, previous, _ = batch()
     called: list[Any] = []
     model.encoder.layers[0].feed_forward.fc1.register_forward_hook(lambda *_: called.append(1))
     before = dict(model.named_parameters())
@@ -102,7 +103,8 @@ def test_weights_packed_for_decoding_give_the_same_search() -> None:
 
     scores = []
     for fast in (False, True):
-        model, (source, _, _) = lively_model(7).float(), batch(7)
+        model = lively_model(7).float()
+        source, _, _ = batch(7)
         if fast:
             linear_file.pack_weights(use_fast_kernels(model))
         with torch.no_grad():
@@ -119,7 +121,8 @@ def tolerances(inputs: list[Tensor], results: list[Tensor]) -> list[float]:
     length (the softmax's, the values', and two of the gradient), and a score's. The gradient of a
     score is the difference of two numbers of up to 2 · |v|², times a key or query.
     """
-    dtype, length = inputs[0].dtype, inputs[1].size(2)
+    dtype = inputs[0].dtype
+    length = inputs[1].size(2)
     added = torch.float64 if dtype == torch.float64 else torch.float32
     query, key, value = (x.double() for x in inputs)
     root = query.size(-1) ** 0.5

@@ -39,7 +39,8 @@ def model_of(fast: bool) -> Transformer:
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 def test_a_traced_model_takes_other_batches(fast: bool) -> None:
     """``torch.jit.trace`` of a new model, for more and longer sentences than it was traced with."""
-    model, (source, previous, _) = model_of(fast), batch()
+    model = model_of(fast)
+    source, previous, _ = batch()
     traced = torch.jit.trace(model, (source, previous))
     other = long_batch()
     torch.testing.assert_close(traced(*other), model(*other))
@@ -51,7 +52,8 @@ def test_a_traced_model_takes_other_batches(fast: bool) -> None:
 @pytest.mark.parametrize("fast", [False, True])
 def test_an_exported_model_takes_any_batch_and_length(fast: bool) -> None:
     """``torch.export`` with dynamic dimensions; lengths beyond the table of positions."""
-    model, (source, previous, _) = model_of(fast), batch()
+    model = model_of(fast)
+    source, previous, _ = batch()
     sentences = torch.export.Dim("sentences", min=2, max=1000)
     source_length = torch.export.Dim("source_length", min=2, max=5000)
     target_length = torch.export.Dim("target_length", min=2, max=5000)
@@ -64,7 +66,8 @@ def test_an_exported_model_takes_any_batch_and_length(fast: bool) -> None:
 
 def test_a_transformation_of_torch_func_leaves_the_model_as_it_was() -> None:
     """Every tensor of the module is a plain one afterwards, and the logits are the same."""
-    model, (source, previous, _) = small_model(), batch()
+    model = small_model()
+    source, previous, _ = batch()
     before = model(source, previous)
     parameters = dict(model.named_parameters())
 
@@ -83,7 +86,8 @@ def test_a_transformation_of_torch_func_leaves_the_model_as_it_was() -> None:
 
 def test_threads_share_a_model_at_any_length() -> None:
     """A longer sentence in one thread does not change the positions that another reads."""
-    model, (source, previous, _) = small_model(), batch()
+    model = small_model()
+    source, previous, _ = batch()
     table = model.encoder.embedding.positions.table
     expected = model(source, previous)
     longer = long_batch()

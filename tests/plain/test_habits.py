@@ -60,7 +60,8 @@ def test_new_initial_values_reset_the_norms() -> None:
 
 def test_a_mask_says_what_the_ids_do_not() -> None:
     """With the mask of the ids nothing changes; with another id under it nothing does, either."""
-    model, (source, previous, _) = small_model(), batch()
+    model = small_model()
+    source, previous, _ = batch()
     mask = source.eq(PAD)
     expected = model(source, previous)
     torch.testing.assert_close(model(source, previous, mask), expected, rtol=0, atol=1e-12)

@@ -53,7 +53,8 @@ def test_dropout_comes_before_the_sum() -> None:
 def test_an_encoder_layer_is_its_sub_layers_in_order() -> None:
     """x + attention, then + feed-forward, each with its own norm after the sum."""
     layer = small_model().encoder.layers[0]
-    x, mask = torch.randn(2, 5, 16, dtype=torch.float64), torch.rand(5, 5) < 0.8
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    mask = torch.rand(5, 5) < 0.8
     mask.fill_diagonal_(True)
     first = layer.after_self_attention.norm(x + layer.self_attention(x, mask))
     expected = layer.after_feed_forward.norm(first + layer.feed_forward(first))
@@ -64,7 +65,8 @@ def test_an_encoder_layer_is_its_sub_layers_in_order() -> None:
 def test_a_decoder_layer_is_its_sub_layers_in_order() -> None:
     layer = small_model().decoder.layers[0]
     x, memory = torch.randn(2, 5, 16).double(), torch.randn(2, 4, 16).double()
-    mask, memory_mask = causal_mask(5), torch.tensor([True, True, True, False])
+    mask = causal_mask(5)
+    memory_mask = torch.tensor([True, True, True, False])
     first = layer.after_self_attention.norm(x + layer.self_attention(x, mask))
     attended = layer.cross_attention(first, memory, memory_mask)
     second = layer.after_cross_attention.norm(first + attended)

@@ -110,7 +110,8 @@ def check(given: tuple[Any, ...], epsilon: float) -> None:
     Sums are over the width, the classes and the tokens; an error of a logit is a relative one of
     its probability.
     """
-    expected, found = by_formula(*given, epsilon), by_rows(*given, epsilon)
+    expected = by_formula(*given, epsilon)
+    found = by_rows(*given, epsilon)
     features, weight, target = given
     terms = sum(weight.shape) + len(target)
     tolerance = rounding(weight.dtype, terms, (features @ weight.t()).abs().max().item())
@@ -133,7 +134,8 @@ def test_chunked_is_the_formula(count: int, epsilon: float, dtype: Any, monkeypa
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_half_products_keep_two_digits_of_the_gradient(half: torch.dtype) -> None:
     """bfloat16 under autocast; float16 throughout, with fairseq's scale of the loss."""
-    autocast, scale = half == torch.bfloat16, 1.0 if half == torch.bfloat16 else 1024.0
+    autocast = half == torch.bfloat16
+    scale = 1.0 if half == torch.bfloat16 else 1024.0
     dtype = torch.float32 if autocast else half
     features, weight, target = inputs(600, dtype, width=64, classes=3000)
     expected = by_formula(features, weight, target, 0.1)
@@ -227,7 +229,8 @@ def graph_sums(features: Tensor, weight: Tensor, target: Tensor, epsilon: float)
 
 def check_graph(given: tuple[Any, ...], epsilon: float) -> None:
     """Check as :func:`check`; log Z times V is one more term of that size for each class."""
-    expected, found = by_formula(*given, epsilon), graph_sums(*given, epsilon)
+    expected = by_formula(*given, epsilon)
+    found = graph_sums(*given, epsilon)
     features, weight, target = given
     terms = sum(weight.shape) + len(target)
     tolerance = 2 * rounding(weight.dtype, terms, (features @ weight.t()).abs().max().item())
@@ -253,7 +256,8 @@ def test_the_loss_to_compile_is_the_formula(
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_the_loss_to_compile_keeps_two_digits_in_half_precision(half: torch.dtype) -> None:
     """bfloat16 under autocast; float16 throughout, with fairseq's scale of the loss."""
-    autocast, scale = half == torch.bfloat16, 1.0 if half == torch.bfloat16 else 1024.0
+    autocast = half == torch.bfloat16
+    scale = 1.0 if half == torch.bfloat16 else 1024.0
     dtype = torch.float32 if autocast else half
     features, weight, target = inputs(600, dtype, width=64, classes=3001)
     expected = by_formula(features, weight, target, 0.1)

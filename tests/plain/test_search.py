@@ -26,7 +26,8 @@ def sentences(source: Tensor) -> list[Tensor]:
 def test_beam_search_equals_the_simple_one(beam: int, alpha: float, extra: int, fast: bool) -> None:
     """A padded batch with a cache, against one sentence after another without; random models."""
     for seed in range(5):
-        model, (source, _, _) = lively_model(seed), batch(seed)
+        model = lively_model(seed)
+        source, _, _ = batch(seed)
         expected = [simple_beam_search(model, one, beam, alpha, extra) for one in sentences(source)]
         if fast:
             use_fast_kernels(model)
@@ -36,7 +37,8 @@ def test_beam_search_equals_the_simple_one(beam: int, alpha: float, extra: int, 
 @pytest.mark.parametrize("seed", range(6))
 def test_greedy_decoding_takes_the_likeliest_token_each_time(seed: int) -> None:
     """One sentence, one token at a time; padded on either side it says the same."""
-    model, (source, _, _) = lively_model(seed), batch(seed)
+    model = lively_model(seed)
+    source, _, _ = batch(seed)
     expected = []
     for one in sentences(source):
         tokens: list[int] = []
@@ -52,7 +54,8 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time(seed: int) -> None:
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_row_of_padding_has_an_empty_translation(fast: bool) -> None:
     """As an empty line has with every engine; the other rows are translated as without it."""
-    model, (source, _, _) = lively_model(3), batch(3)
+    model = lively_model(3)
+    source, _, _ = batch(3)
     if fast:
         use_fast_kernels(model)
     beside = torch.cat([source[:1], torch.full_like(source[:1], PAD), source[1:]])
@@ -66,7 +69,8 @@ def test_a_row_of_padding_has_an_empty_translation(fast: bool) -> None:
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_score_is_that_of_one_pass_over_the_whole(penalty: str, fast: bool) -> None:
     """The tokens' log-probabilities, and their sum by the penalty of the length."""
-    model, (source, _, _) = lively_model(5), batch(5)
+    model = lively_model(5)
+    source, _, _ = batch(5)
     if fast:
         use_fast_kernels(model)
     options = SearchOptions(beam=4, lenpen=0.6, length_penalty=penalty, max_len_b=9)
@@ -84,13 +88,15 @@ def test_a_score_is_that_of_one_pass_over_the_whole(penalty: str, fast: bool) ->
 
 
 def test_a_beam_wider_than_the_vocabulary_is_searched() -> None:
-    model, (source, _, _) = lively_model(2), batch(2)
+    model = lively_model(2)
+    source, _, _ = batch(2)
     assert len(beam_search(model, source, beam=2 * TYPES, extra=3)) == 3
 
 
 @pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
 def test_a_model_that_has_diverged_is_no_translation(penalty: str) -> None:
-    model, (source, _, _) = lively_model(1), batch(1)
+    model = lively_model(1)
+    source, _, _ = batch(1)
     model.decoder.output_projection.weight.data.fill_(math.nan)
     options = SearchOptions(beam=2, length_penalty=penalty)
     with pytest.raises(FloatingPointError):
@@ -120,14 +126,16 @@ def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
     ],
 )
 def test_options_that_find_nothing_are_refused(options: dict, named: str) -> None:
-    model, (source, _, _) = lively_model(1), batch(1)
+    model = lively_model(1)
+    source, _, _ = batch(1)
     with pytest.raises(ValueError, match=named):
         search(model.decoder, model.encoder(source), source, SearchOptions(**options))
 
 
 def test_a_half_models_probabilities_are_in_float32() -> None:
     """Sums of log-probabilities over a sentence would lose all but two digits in bfloat16."""
-    model, (source, _, _) = lively_model(1).bfloat16(), batch(1)
+    model = lively_model(1).bfloat16()
+    source, _, _ = batch(1)
     memory = model.encoder(source)
     incremental = IncrementalModel(SearchOptions(), model.decoder, memory, 20, FAIRSEQ_IDS)
     log_probs = incremental.log_probs(torch.full((3,), EOS), 2)

@@ -59,7 +59,8 @@ def test_the_rate_is_that_of_the_models_width(d_model: int, loop: Any) -> None:
 
 def test_the_validation_loss_is_that_of_each_pair_alone(loop: Any) -> None:
     """In bits per token, without dropout, smoothing or padding; and training is not disturbed."""
-    model, some = small_model(16), pairs(20)
+    model = small_model(16)
+    some = pairs(20)
     found = loop.validate(model.train(), some)
     total, tokens = 0.0, 0
     for source, target in some:

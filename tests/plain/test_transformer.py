@@ -59,7 +59,8 @@ def test_the_cache_grows(model: Transformer) -> None:
 def test_reordering_is_decoding_in_that_order(model: Transformer) -> None:
     """Beam search duplicates, drops and swaps rows between steps."""
     source, previous, _ = batch()
-    cache, memory = DecoderCache(len(model.decoder.layers)), model.encoder(source)
+    cache = DecoderCache(len(model.decoder.layers))
+    memory = model.encoder(source)
     model.decoder.step(previous[:, 0], memory, cache)
     for order in (torch.tensor([2, 0, 0, 1]), torch.tensor([0, 2, 3])):
         cache.reorder(order)
@@ -191,7 +192,8 @@ def test_the_padding_row_reaches_no_real_token(untied: bool) -> None:
     """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
     model = small_model(untie_embeddings=untied)
     source, previous, target = batch()
-    real, classes = target.ne(PAD), [c for c in range(TYPES) if c != PAD]
+    real = target.ne(PAD)
+    classes = [c for c in range(TYPES) if c != PAD]
     logits = model(source, previous)
     nn.functional.cross_entropy(logits[real], target[real]).backward()
     row = model.encoder.embedding.tokens.weight

@@ -129,7 +129,8 @@ def test_a_beam_of_nothing_is_refused() -> None:
 @pytest.mark.slow
 def test_a_graph_without_values_is_traced() -> None:
     """torch.compile sees no ids to look at: one graph, without a break, from torch 2.6 on."""
-    model, (source, previous, _) = small_model(), batch()
+    model = small_model()
+    source, previous, _ = batch()
     whole = hasattr(torch.compiler, "is_compiling")
     compiled = torch.compile(model, backend="eager", fullgraph=whole)
     assert torch.equal(compiled(source, previous), model(source, previous))

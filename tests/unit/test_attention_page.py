@@ -22,7 +22,10 @@ class Elements(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.names, self.attributes, self.text, self.open = [], [], {}, []
+        self.names = []
+        self.attributes = []
+        self.text = {}
+        self.open = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -82,11 +85,17 @@ def test_what_is_read_begins_with_the_start_and_lacks_the_end():
     """The decoder's input is its output, one to the right."""
     found = made(SOURCE, TARGET, unknown=["au@@"]).sides
     assert found["read"].words == [
-        Unit("(start)", 0, 0), Unit("Das", 1, 1), Unit("Haus", 2, 4, True), Unit(".", 5, 5)
-    ]  # fmt: skip
+        Unit("(start)", 0, 0),
+        Unit("Das", 1, 1),
+        Unit("Haus", 2, 4, True),
+        Unit(".", 5, 5),
+    ]
     assert found["target"].words == [
-        Unit("Das", 0, 0), Unit("Haus", 1, 3, True), Unit(".", 4, 4), Unit("(end)", 5, 5)
-    ]  # fmt: skip
+        Unit("Das", 0, 0),
+        Unit("Haus", 1, 3, True),
+        Unit(".", 4, 4),
+        Unit("(end)", 5, 5),
+    ]
     assert [unit.unknown for unit in found["target"].subwords] == [False, False, True, *[False] * 3]
 
 

@@ -89,8 +89,10 @@ def test_incremental_decoding_equals_decoding_of_the_whole() -> None:
     model = small_model().double().eval()
     source, previous, target = batch()
     whole, extra = model(source, None, previous)
-    weights, state = extra["attn"][0], {}
-    encoder_out, order = model.encoder(source), torch.tensor([2, 0, 0])
+    weights = extra["attn"][0]
+    state = {}
+    encoder_out = model.encoder(source)
+    order = torch.tensor([2, 0, 0])
     for step in range(previous.size(1)):
         if step == 2:
             model.decoder.reorder_incremental_state_scripting(state, order)

@@ -203,7 +203,9 @@ def test_a_validation_shows_both_sides_as_text() -> None:
     for word in f"{english} {french}".split():
         words.add_symbol(word)
     cfg = VaswaniTranslationConfig(source_lang="en", target_lang="fr", data="nowhere")
-    cfg.eval_bleu_detok, cfg.eval_bleu_remove_bpe, cfg.eval_bleu_tokens = "moses", "@@ ", "13a"
+    cfg.eval_bleu_detok = "moses"
+    cfg.eval_bleu_remove_bpe = "@@ "
+    cfg.eval_bleu_tokens = "13a"
     task = Namespace(cfg=cfg, source_dictionary=words, target_dictionary=words)
     source, target = (words.encode_line(side, add_if_not_exist=False) for side in (english, french))
     line = ValidBleu(task).line(source, target, target)

@@ -57,7 +57,8 @@ def audit(event: str, arguments: Any) -> None:
 @contextlib.contextmanager
 def stopped_before(step: int, error: BaseException) -> Iterator[None]:
     """Stop before operation number ``step``."""
-    stop.error, stop.left = error, step
+    stop.error = error
+    stop.left = step
     try:
         yield
     except (Killed, KeyboardInterrupt, OSError, UserError):

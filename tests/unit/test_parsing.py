@@ -57,7 +57,8 @@ class Thoughtless:
     layers: tuple[Any, ...] = ()
 
     def __init__(self, types: int) -> None:
-        self.types, self.dice = types, torch.Generator().manual_seed(1)
+        self.types = types
+        self.dice = torch.Generator().manual_seed(1)
 
     def step(self, tokens: torch.Tensor, memory: Memory, cache: object) -> torch.Tensor:
         return torch.randn(len(tokens), self.types, generator=self.dice)
@@ -68,7 +69,8 @@ def test_constrained_search_writes_one_tree_with_a_leaf_for_each_word(tags: bool
     types = Vocabulary(
         [*sorted({t for tree in GOLD for t in linearise(tree, tags)}), "madeupword0"]
     )
-    brackets, lengths = Brackets(types), [len(tree.words) for tree in GOLD]
+    brackets = Brackets(types)
+    lengths = [len(tree.words) for tree in GOLD]
     partial = [PartialTree(brackets, length) for length in lengths]
     memory = Memory(torch.zeros(len(GOLD), 1, 1))
     written = greedy(Thoughtless(len(types)), memory, 0, partial)

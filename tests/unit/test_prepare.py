@@ -84,7 +84,8 @@ MEASURED = (
 def test_the_round_trip_of_the_validation_text_is_measured(tmp_path, monkeypatch, capsys):
     """What it loses is said when it is prepared, and kept; "a–b" may be two words or one."""
     monkeypatch.chdir(tmp_path)
-    lost, whole = ["Die Linie Bonn–Köln.", "Hin und her, 3€!"], ["Wie geht’s, um 7:45 Uhr?"] * 8
+    lost = ["Die Linie Bonn–Köln.", "Hin und her, 3€!"]
+    whole = ["Wie geht’s, um 7:45 Uhr?"] * 8
     for name in ("train", "valid"):
         write(tmp_path / f"{name}.en", *["How is it going, at 7:45?"] * 10)
         write(tmp_path / f"{name}.de", *lost, *whole)

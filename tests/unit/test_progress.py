@@ -29,7 +29,8 @@ def said(progress, tag, **stats):
 
 
 def test_seconds_are_those_of_every_start(tmp_path, clock):
-    run, now = Run(tmp_path), clock
+    run = Run(tmp_path)
+    now = clock
     for updates, seconds in ((10, 60.0), (20, 5.0)):
         progress = TrainingProgress(run, max_update=20)
         now[0] += seconds

@@ -116,7 +116,9 @@ def test_each_p_is_that_of_the_kept_translations(folder: Path) -> None:
     """Of each run and the first row's of the same seed; its interval, too."""
     first, *later = records.read_record(folder)["rows"].values()
     references = {run["run"].rpartition("_")[2]: run for run in first["runs"]}
-    for run in [run for row in later for run in row["runs"] if "bleu_p" in run]:
+    for run in [run for row in later for run in row["runs"]]:
+        if "bleu_p" not in run:
+            continue
         other = recorded_input(folder, references[run["run"].rpartition("_")[2]])
         metrics = report.significance_of(recorded_input(folder, run), other).metrics
         bleu = metrics.get("bleu") or metrics["bleu_tokenised"]

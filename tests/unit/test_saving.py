@@ -21,7 +21,8 @@ class Stream:
 
     def __init__(self, path: str, mode: str, happens, times: list) -> None:
         self.stream = open(path, mode)  # noqa: SIM115
-        self.happens, self.times = happens, times
+        self.happens = happens
+        self.times = times
 
     def __enter__(self):
         return self

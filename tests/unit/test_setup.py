@@ -66,7 +66,8 @@ def test_the_workflows_run_what_is_there():
     asked = {}
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
-        commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+        steps = [step for job in jobs.values() for step in job["steps"]]
+        commands = [step["run"] for step in steps if "run" in step]
         named = {command.split()[1] for command in commands if command.startswith("make ")}
         if "${{" in named:
             named = set(jobs[path.stem]["strategy"]["matrix"]["target"])

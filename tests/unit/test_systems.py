@@ -52,7 +52,8 @@ def test_what_extend_md_explains_is_what_is_trained() -> None:
 
 def test_swiglu_by_formula() -> None:
     """Equation 6 of Shazeer, with our biases, two thirds as wide."""
-    model, x = model_of(systems.SwigluTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    model = model_of(systems.SwigluTransformer)
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
     for side in (model.encoder, model.decoder):
         ffn: Any = side.layers[1].feed_forward
         assert ffn.fc1.out_features == round(2 * SIZES["encoder_ffn_embed_dim"] / 3)
@@ -64,7 +65,8 @@ def test_swiglu_by_formula() -> None:
 
 def test_rms_norm_by_formula() -> None:
     """Each vector divided by the root of its mean square; nothing is subtracted."""
-    model, x = model_of(systems.RmsNormTransformer), torch.randn(2, 5, 16, dtype=torch.float64)
+    model = model_of(systems.RmsNormTransformer)
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
     part: Any = model.encoder.layers[0].after_self_attention
     torch.nn.init.normal_(part.norm.weight)
     y = torch.randn_like(x)
@@ -101,12 +103,14 @@ def test_all_that_pay_are_in_one_model() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_step_by_step_is_all_at_once(variant: type[Transformer], fast: bool) -> None:
     """With padding on both sides, and with the fast forms of the parts that are the paper's."""
-    model, (source, previous, target) = model_of(variant), batch()
+    model = model_of(variant)
+    source, previous, target = batch()
     logits = model(source, previous)
     if fast:
         use_fast_kernels(model)
         assert_close(model(source, previous), logits)
-    memory, cache = model.encoder(source), DecoderCache(layers=2)
+    memory = model.encoder(source)
+    cache = DecoderCache(layers=2)
     for place in range(previous.size(1)):
         real = target[:, place].ne(PAD)
         step = model.decoder.step(previous[:, place], memory, cache)

@@ -137,7 +137,8 @@ def test_memory_is_neither_underestimated_nor_doubled(
     The fused kernel in bf16 is left out: on a CPU it keeps float32, on a GPU it does not.
     """
     monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda _: True)
-    longest, readable = arithmetic.LONG_SENTENCE, implementation == "readable"
+    longest = arithmetic.LONG_SENTENCE
+    readable = implementation == "readable"
     sides = ("encoder", "decoder")
     widths = {f"{s}_{n}": w for s in sides for n, w in (("embed_dim", 64), ("ffn_embed_dim", 256))}
     positions = {"max_source_positions": longest, "max_target_positions": longest}

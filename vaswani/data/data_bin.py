@@ -22,7 +22,8 @@ from vaswani.folders.data_bin import DataBin
 from vaswani.folders.run import Fingerprint
 from vaswani_transformer.transformer import source_has_own_matrix
 
-_MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQ")
 #: an index's code for the type of tokens; fairseq also has two for floats, which tokens are not
 _TYPES: dict[int, type[np.integer]] = {
     **{1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64},

@@ -240,7 +240,8 @@ def make_text(job: Job, out: Path) -> StageReport:
     if recipe.trees:
         for split, ((path, _),) in job.sources.items():
             limit = recipe.limit if split == "train" else None
-            sides, whole_trees = job.pair(out, split), trees_in(out, split)
+            sides = job.pair(out, split)
+            whole_trees = trees_in(out, split)
             number = trees.write_sides(path, sides, whole_trees, recipe.keep_tags, limit)
             counts[split] = Report(seen=number, kept=number)
         return counts

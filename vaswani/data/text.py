@@ -19,7 +19,8 @@ from vaswani.common.files import PathLike, atomic_write
 from vaswani.common.find import DOCS
 
 #: a chunk of parallel files, which a process works on at a time; about 2 × workers are in progress
-CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
+CHUNK_LINES = 5000
+CHUNK_BYTES = 4 << 20
 #: letters per word; also Moses' limit. Without one, BPE is quadratic in word length.
 LONGEST_WORD = 1000
 #: how compressed text is opened, by file ending

@@ -59,7 +59,7 @@ def report_scores(
         with_other = {"with": other_name, "files": other.main.fingerprints()}
         report["comparison"] = {**with_other, **asdict(significance)}
         lines += comparison_table(significance, str(other_name))
-    files = [file for part in (system, other) if part for file in part.inputs()]
+    files = [*system.inputs(), *(other.inputs() if other else [])]
     path = save(report, "chrf", path, files)
     print("\n".join(lines))
     advice = remark(results)

@@ -92,7 +92,8 @@ class ScoreInput:
 
     def inputs(self) -> list[Path]:
         """Return the files that are read."""
-        return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
+        both = [sides for sides in (self.text, self.tokens) if sides]
+        return [file for sides in both for file in sides.files]
 
     @property
     def spaced(self) -> bool:

@@ -253,7 +253,8 @@ def describe(path: Path) -> Checkpoint:
     averaged = len(state.get("averaged_updates", []))
     loss = state.get(OWN)
     beside = state.get(BESIDE, {})
-    options, stopped = run_options(state), by_a_stop(state)
+    options = run_options(state)
+    stopped = by_a_stop(state)
     return Checkpoint(path, updates, options, averaged, loss, beside, stopped, text_of(state))
 
 
@@ -280,16 +281,18 @@ def by_a_stop(state: CheckpointState) -> bool:
 def run_options(state: CheckpointState) -> dict[str, object]:
     """Return a run's identity: the model's name and options, languages, dictionaries, and seed.
 
-    fairseq's own
-    architectures store all options of the command line as the model's; those that belong to
-    another section (save_dir, max_update …) are left out, since a resumed run may change them.
+    fairseq's own architectures store all options of the command line as the model's; those that
+    belong to another section (save_dir, max_update …) are left out, since a resumed run may change
+    them.
     """
     cfg = state.get("cfg") or {}
     model = cfg.get("model") or state.get("args") or {}
     model = model if isinstance(model, dict) else getattr(model, "__dict__", {})
     sections = {name: part for name, part in cfg.items() if isinstance(part, dict)}
-    elsewhere = {key for name, part in sections.items() if name != "model" for key in part}
-    elsewhere |= {*cfg, *HOW_IT_COMPUTES, "_name", "arch"}
+    elsewhere = {*cfg, *HOW_IT_COMPUTES, "_name", "arch"}
+    for name, part in sections.items():
+        if name != "model":
+            elsewhere |= part.keys()
     options = {name: value for name, value in model.items() if name not in elsewhere}
     options["architecture"] = model.get("_name", model.get("arch"))
     for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):

@@ -303,5 +303,6 @@ def run_fairseq(
         logging.captureWarnings(False)
         for handler in root.handlers:
             handler.close()
-        root.handlers, root.level = before, level
+        root.handlers = before
+        root.level = level
         fairseq_logs(logging.WARNING)

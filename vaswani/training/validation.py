@@ -120,7 +120,8 @@ def text_validated_on(checkpoint: Path, run: Run) -> str | None:
         run: its run (or the folder that the checkpoint is in)
     """
     config = saved_config(checkpoint, run)
-    data, dataset = config["task"].get("data"), config["dataset"]
+    data = config["task"].get("data")
+    dataset = config["dataset"]
     if not data:
         return None
     subsets = str(dataset.get("valid_subset") or "valid")
