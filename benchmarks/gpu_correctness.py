@@ -64,8 +64,8 @@ def largest_difference(run: Path, other: Path) -> float:
 
     last = Path("checkpoints") / "checkpoint_last.pt"
     weights = load_checkpoint(run / last)["model"]
-    others = load_checkpoint(other / last)["model"]
-    return max(float((weights[name] - others[name]).abs().max()) for name in weights)
+    other_weights = load_checkpoint(other / last)["model"]
+    return max(float((weights[name] - other_weights[name]).abs().max()) for name in weights)
 
 
 def compare_translations(device: str, count: int) -> list[Row]:

@@ -164,15 +164,15 @@ def row_of(system: str, figures: dict[str, Any], peak: float) -> Row:
         peak: operations per second of the fastest product in the system's precision
     """
     rounds, updates = figures["rounds"], figures["updates"]
-    milliseconds = [1000 * one["seconds"] / updates for one in rounds]
+    milliseconds = [1000 * times["seconds"] / updates for times in rounds]
     seconds_of_update = statistics.median(milliseconds) / 1000
     flops_of_update = figures["flops"] / (updates * len(rounds))
-    losses = [loss for one in rounds for loss in one["losses"]]
+    losses = [loss for times in rounds for loss in times["losses"]]
     busy = figures["profile"]["milliseconds"] / 1000 / seconds_of_update
     row = {
         "system": system,
         "ms/update": median_and_range(milliseconds),
-        "tokens/s": statistics.median(one["tokens"] / one["seconds"] for one in rounds),
+        "tokens/s": statistics.median(times["tokens"] / times["seconds"] for times in rounds),
         "real tokens": percent(figures["real_share"]),
         "GB reserved": round(figures["peak_megabytes"] / 1024, 1),
         "kernels": round(figures["profile"]["kernels"]),

@@ -58,13 +58,13 @@ class PaperTraining(TimedTraining):
         """Copy the parameters to the processor's memory, in fp32."""
         state = self.trainer.model.state_dict()
         copies: dict[tuple[int, Any], Any] = {}
-        kept = {}
+        parameters = {}
         for name, tensor in state.items():
             place = (tensor.data_ptr(), tensor.shape)
             if place not in copies:  # tied matrices stay tied
                 copies[place] = tensor.detach().float().cpu().clone()
-            kept[name] = copies[place]
-        self.kept.append(kept)
+            parameters[name] = copies[place]
+        self.kept.append(parameters)
 
     def finish(self) -> dict[str, Any]:
         """Replace the model by the average of the last copies, and return its validation loss.

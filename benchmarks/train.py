@@ -226,7 +226,7 @@ def groups(systems: dict[str, Any], size: str) -> list[dict[str, Any]]:
     if size != "big" or len(systems) <= 4:
         return [systems]
     tuned = {name: system for name, system in systems.items() if name.endswith(TUNED)}
-    return [{name: one for name, one in systems.items() if name not in tuned}, tuned]
+    return [{name: system for name, system in systems.items() if name not in tuned}, tuned]
 
 
 def measure_systems(

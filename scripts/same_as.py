@@ -244,24 +244,24 @@ def as_table(value: Any) -> Any:
     return value
 
 
-def differing_values(one: Any, other: Any, name: str = "") -> Iterator[str]:
+def differing_values(here: Any, there: Any, name: str = "") -> Iterator[str]:
     """Yield the paths of values that differ between two tables."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        if list(one) != list(other) and set(one) == set(other):
+    if isinstance(here, dict) and isinstance(there, dict):
+        if list(here) != list(there) and set(here) == set(there):
             yield f"{name}: the order of keys"
-        for key in [*one, *(key for key in other if key not in one)]:
-            if key in one and key in other:
-                yield from differing_values(one[key], other[key], f"{name}/{key}")
+        for key in [*here, *(key for key in there if key not in here)]:
+            if key in here and key in there:
+                yield from differing_values(here[key], there[key], f"{name}/{key}")
             else:
-                yield f"{name}/{key} (only {'here' if key in one else 'there'})"
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for number, (mine, yours) in enumerate(zip(one, other, strict=True)):
+                yield f"{name}/{key} (only {'here' if key in here else 'there'})"
+    elif isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
+        for number, (mine, yours) in enumerate(zip(here, there, strict=True)):
             yield from differing_values(mine, yours, f"{name}/{number}")
-    elif isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        if one.dtype != other.dtype or not torch.equal(one, other):
+    elif isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor):
+        if here.dtype != there.dtype or not torch.equal(here, there):
             yield name
-    elif repr(one) != repr(other):
-        yield f"{name} ({str(other)[:60]} there, {str(one)[:60]} here)"
+    elif repr(here) != repr(there):
+        yield f"{name} ({str(there)[:60]} there, {str(here)[:60]} here)"
 
 
 def compare_with_commit(commit: str, folder: Path) -> int:

@@ -32,7 +32,7 @@ def main() -> int:
     run("pack", name, "--half", "--out", str(model))
     lines = Path(f"data/{name}/text/test.en").read_text(encoding="utf-8").splitlines()
     both = zip(translations(packed, lines), translations(model, lines), strict=True)
-    changed = sum(one != other for one, other in both)
+    changed = sum(before != after for before, after in both)
     print(f"{changed} of {len(lines)} translations changed by storing float16", file=sys.stderr)
     if changed and name == "demo_en_de":
         print(f"{model} is not the demo's model any more: remove it", file=sys.stderr)
@@ -52,7 +52,7 @@ def run(*arguments: str) -> None:
 
 def translations(model: Path, lines: list[str]) -> list[str]:
     """Return a model's translations of some lines."""
-    return [one.text for one in Translator.from_pretrained(model).translate(lines)]
+    return [translation.text for translation in Translator.from_pretrained(model).translate(lines)]
 
 
 def describe(name: str, model: Path, changed: int, lines: int) -> None:

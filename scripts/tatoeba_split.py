@@ -110,10 +110,10 @@ def clusters(pairs: list[Pair]) -> list[list[int]]:
         for side, sentence in enumerate(pair):
             other = seen.setdefault((side, mask(sentence, names)), index)
             parent[root(index)] = root(other)
-    found: dict[int, list[int]] = {}
+    clusters_by_root: dict[int, list[int]] = {}
     for index in range(len(pairs)):
-        found.setdefault(root(index), []).append(index)
-    return list(found.values())
+        clusters_by_root.setdefault(root(index), []).append(index)
+    return list(clusters_by_root.values())
 
 
 def split(pairs: list[Pair], generator: random.Random) -> dict[str, list[Pair]]:
@@ -139,8 +139,8 @@ def as_typed(pairs: list[Pair], generator: random.Random) -> list[Pair]:
     """Return more pairs for training: longer ones, and English as people type it."""
     more = []
     for _ in range(len(pairs) * 15 // 100):
-        one, other = generator.choice(pairs), generator.choice(pairs)
-        more.append((f"{one[0]} {other[0]}", f"{one[1]} {other[1]}"))
+        first, second = generator.choice(pairs), generator.choice(pairs)
+        more.append((f"{first[0]} {second[0]}", f"{first[1]} {second[1]}"))
     for english, german in generator.sample(pairs, len(pairs) // 10):
         if generator.random() < 0.5:
             english, german = english.rstrip(".!?"), german.rstrip(".!?")

@@ -223,11 +223,12 @@ def head_table(kinds: dict[str, Any], names: list[str]) -> Table:
 
 def head_cell(orders: dict[str, Any]) -> str:
     """Describe a seed's heads in words."""
-    return "; ".join(
-        f"{one['layer'] + 1}.{one['head'] + 1}: {one['subject']:.2f}, {one['distractor']:.2f}"
-        + "*" * (one["p"] < 0.01)
-        for one in orders.values()
-    )
+    descriptions = []
+    for best in orders.values():
+        head = f"{best['layer'] + 1}.{best['head'] + 1}"
+        star = "*" if best["p"] < 0.01 else ""
+        descriptions.append(f"{head}: {best['subject']:.2f}, {best['distractor']:.2f}{star}")
+    return "; ".join(descriptions)
 
 
 def cut_table(kinds: dict[str, Any]) -> Table:
@@ -296,9 +297,9 @@ def draw_figures(folder: Path, run: dict[str, Any]) -> None:
     panels = [panel(run["seed"], kind, order, "encoder", best[order]["layer"]) for order in ORDERS]
     figures.draw(figure3, panels)
     best = run["kinds"]["pronoun"]["phrase"]["encoder"]["near"]
-    one = panel(run["seed"], "pronoun", "near", "encoder", best["layer"], [best["head"]])
-    whole = one._replace(word=None, partner=None)
-    figures.draw(figure4, [whole, one])
+    pronoun = panel(run["seed"], "pronoun", "near", "encoder", best["layer"], [best["head"]])
+    whole = pronoun._replace(word=None, partner=None)
+    figures.draw(figure4, [whole, pronoun])
     different = figures.least_alike(whole.weights)
     figures.draw(figure5, [whole._replace(heads=[head]) for head in different])
 

@@ -47,16 +47,16 @@ def text_batch(
         source: sentences whose source replaces theirs
         written: sentences whose target replaces theirs
     """
-    sources = [types.encode(one.source) for one in source or sentences]
-    targets = [types.encode(one.target) for one in written or sentences]
+    sources = [types.encode(sentence.source) for sentence in source or sentences]
+    targets = [types.encode(sentence.target) for sentence in written or sentences]
     batch = loop.collate(list(zip(sources, targets, strict=True)))
-    forms = torch.tensor([[types.index(form) for form in one.forms] for one in sentences])
+    forms = torch.tensor([[types.index(form) for form in sentence.forms] for sentence in sentences])
     return TextBatch(batch.source, batch.shifted, sentences, forms)
 
 
 def is_right(model: nn.Module, text: TextBatch) -> Any:
     """Return whether the correct form is the more probable one, numpy bool [B]."""
-    steps = torch.tensor([one.target_places.word for one in text.sentences])
+    steps = torch.tensor([sentence.target_places.word for sentence in text.sentences])
     with torch.no_grad():
         logits = model(text.source, text.shifted)[torch.arange(len(steps)), steps]
     of_forms = logits.gather(1, text.forms)
@@ -64,14 +64,15 @@ def is_right(model: nn.Module, text: TextBatch) -> Any:
 
 
 def row_and_columns(
-    attention: str, one: Sentence, role: str, phrase: bool
+    attention: str, sentence: Sentence, role: str, phrase: bool
 ) -> tuple[int, list[int]] | None:
     """Return where the weights from the word on a noun, or its phrase, are.
 
     It is None if the noun is not yet written.
     """
-    row = one.source_places.word if attention == "encoder" else one.target_places.word
-    places = one.target_places if attention == "decoder" else one.source_places
+    target = sentence.target_places
+    row = sentence.source_places.word if attention == "encoder" else target.word
+    places = target if attention == "decoder" else sentence.source_places
     phrase_places = getattr(places, role)
     columns = list(phrase_places if phrase else phrase_places[-1:])
     if attention == "decoder":
@@ -143,8 +144,8 @@ def mask_hook(cut: Cut, text: TextBatch, role: str) -> Callable[..., Any]:
         keys = arguments[place - 1].size(1)
         shows = torch.ones(len(text.sentences), module.num_heads, rows, keys, dtype=torch.bool)
         heads = slice(None) if cut.head is None else cut.head
-        for number, one in enumerate(text.sentences):
-            row, columns = row_and_columns(cut.attention, one, role, cut.phrase) or (0, [])
+        for number, sentence in enumerate(text.sentences):
+            row, columns = row_and_columns(cut.attention, sentence, role, cut.phrase) or (0, [])
             for column in columns:
                 shows[number, heads, slice(None) if cut.all_rows else row, column] = False
                 if cut.attention != "cross":

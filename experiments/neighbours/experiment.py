@@ -63,7 +63,7 @@ class NeighboursExperiment(FairseqExperiment):
 def has_equal_neighbours(line: str) -> bool:
     """Return whether two successive subwords are the same."""
     subwords = line.split()
-    return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
+    return any(a == b for a, b in zip(subwords, subwords[1:], strict=False))
 
 
 def wrong_sentences(run: Path) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def failures(row: dict[str, Any], run: Path) -> list[tuple[str, str]]:
     data = Path(read_json(run / "eval" / "test.score.json")["translation"]["data"]).parent
     sources = list(read_lines(data / "text" / "test.en"))
     hypotheses = list(read_lines(run / "eval" / "test.hyp"))
-    wrong = [set(one["wrong_equal"]) for one in row["runs"]]
+    wrong = [set(result["wrong_equal"]) for result in row["runs"]]
     return [(sources[line], hypotheses[line]) for line in sorted(set.intersection(*wrong))]
 
 

@@ -51,7 +51,7 @@ def same_length(trees: Trees) -> list[Tree]:
     train = random.Random(1).sample(trees["train"], len(trees["train"]))
     written = []
     for tree in trees["test"]:
-        near = min(train, key=lambda one: abs(len(one.words) - len(tree.words)))
+        near = min(train, key=lambda candidate: abs(len(candidate.words) - len(tree.words)))
         written.append(linearise(near))
     return as_trees(written, trees["test"])[0]
 

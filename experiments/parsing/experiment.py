@@ -68,7 +68,7 @@ class ParsingExperiment(FairseqExperiment):
         """Return the runs with an average."""
         plan = self.plans[row.name]
         trainings = seed_trainings(plan).values()
-        return [one.run for one in trainings if one.average(plan.average).is_file()]
+        return [training.run for training in trainings if training.average(plan.average).is_file()]
 
     def measure(self, run: Path) -> dict[str, Any]:
         """Return the scores with its own source and with another's, free and constrained.

@@ -50,7 +50,8 @@ def test_the_cache_grows(model: Transformer) -> None:
     """More steps than there is memory for at first; its tensor grows twice, and loses nothing."""
     source = batch()[0][:1]
     previous = torch.randint(4, TYPES, (1, 2 * INITIAL_CAPACITY + 10))
-    whole, memory = model(source, previous), model.encoder(source)
+    whole = model(source, previous)
+    memory = model.encoder(source)
     cache = DecoderCache(len(model.decoder.layers))
     for place in range(previous.size(1)):
         assert_close(model.decoder.step(previous[:, place], memory, cache), whole[:, place])

@@ -35,8 +35,13 @@ Take Tell Test Time Trace Train Transform Translate Turn Update Use Validate Wai
 Write Yield
 """
 LEAST_WORDS = 4
+#: names that need their neighbours to be understood
+VAGUE = {"found", "given", "kept", "known", "meant", "one", "others", "said"}
+#: functions that take all of a generator
+CONSUMERS = {"all", "any", "deque", "dict", "list", "set", "sum", "tuple"}
 #: folders that keep it
-READY = ("vaswani", "benchmarks", "experiments", "scripts", ".ci", "tests")
+READY_CODE = ("vaswani", "benchmarks", "experiments", "scripts", ".ci")
+READY = (*READY_CODE, "tests")
 
 
 def sources(folders: tuple[str, ...]) -> Iterator[Path]:
@@ -128,6 +133,134 @@ def test_a_property_and_a_test_need_no_verb_but_words() -> None:
         """
     [(line, problem)] = docstrings(ast.parse(textwrap.dedent(text)))
     assert line == 10 and problem.startswith("name what test_masks")
+
+
+def assignments(tree: ast.Module) -> Iterator[Problem]:
+    """Yield assignments of several values that are not of one kind, or to attributes.
+
+    Alike are constants of a type, calls of a function, or calls of a method or on an object. An
+    exchange needs its values at the same time.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            continue
+        targets = [target for target in node.targets if isinstance(target, ast.Tuple)]
+        if not targets:
+            continue
+        names = {ast.unparse(name) for name in targets[0].elts}
+        values = {ast.unparse(part) for part in ast.walk(node.value) if isinstance(part, ast.expr)}
+        if names & values:
+            continue
+        to_attributes = any(isinstance(name, ast.Attribute) for name in targets[0].elts)
+        if to_attributes or not set.intersection(*map(kinds, node.value.elts)):
+            yield node.lineno, "assign one value on each line"
+
+
+def kinds(value: ast.expr) -> set[str]:
+    """Return what other values must share with this one to be alike."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return {f"method {value.func.attr}", f"on {ast.unparse(value.func.value)}"}
+    if isinstance(value, ast.Call):
+        return {f"call of {ast.unparse(value.func)}"}
+    if isinstance(value, ast.UnaryOp):
+        return kinds(value.operand)
+    if isinstance(value, ast.Constant):
+        is_number = isinstance(value.value, int | float)
+        return {"number" if is_number else type(value.value).__name__}
+    return {type(value).__name__}
+
+
+def comprehensions(tree: ast.Module) -> Iterator[Problem]:
+    """Yield comprehensions of three loops, or of two loops with a condition."""
+    for node in ast.walk(tree):
+        loops = getattr(node, "generators", [])
+        if len(loops) > 2 or len(loops) == 2 and any(loop.ifs for loop in loops):
+            yield node.lineno, "write loops, or a comprehension for each loop"
+
+
+def walruses(tree: ast.Module) -> Iterator[Problem]:
+    """Yield walruses that are not all of the condition of an ``if`` or ``while``."""
+    conditions = {id(node.test) for node in ast.walk(tree) if isinstance(node, ast.If | ast.While)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.NamedExpr) and id(node) not in conditions:
+            yield node.lineno, "assign on a line of its own"
+
+
+def consumed(tree: ast.Module) -> Iterator[Problem]:
+    """Yield comprehensions and generators that are only run, as ``list(map(f, x))`` is."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Expr):
+            continue
+        called = ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if called in CONSUMERS or hasattr(node.value, "generators"):
+            yield node.lineno, "write a loop"
+
+
+def names(tree: ast.Module) -> Iterator[Problem]:
+    """Yield variables and arguments whose name is a participle or a pronoun."""
+    for function in functions(tree):
+        for node in ast.walk(function):
+            name = getattr(node, "arg", None) if isinstance(node, ast.arg) else None
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            if name in VAGUE:
+                yield node.lineno, f"call {name!r} by a noun: what it is"
+
+
+@pytest.mark.parametrize("rule", [assignments, comprehensions, walruses])
+def test_a_line_does_one_thing(rule: Rule) -> None:
+    assert offenders(rule, READY) == []
+
+
+def test_no_generator_is_consumed_for_what_it_does_by_the_way() -> None:
+    """A test may: it expects an error."""
+    assert offenders(consumed, READY_CODE) == []
+
+
+def test_names_are_nouns() -> None:
+    """A test may call a result ``found``, beside ``expected``, and so may a card."""
+    assert offenders(names, READY_CODE) == []
+
+
+@pytest.mark.parametrize(
+    "rule, code",
+    [
+        (assignments, "name, heads = f'layers.{number}', config['heads']"),
+        (assignments, "x, heads = torch.randn(2), 4"),
+        (assignments, "self.source, self.target = source, target"),
+        (assignments, "found, expected = gradients(ours), from_fairseq(theirs)"),
+        (comprehensions, "[word for line in text if line for word in line]"),
+        (comprehensions, "{a for b in c for d in b for a in d}"),
+        (walruses, "codes = {name: code for name in names if (code := run(name))}"),
+        (walruses, "if ready and (code := run()): exit(code)"),
+        (consumed, "list(map(run, commands))"),
+        (consumed, "[run(command) for command in commands]"),
+        (consumed, "any(run(command) for command in commands)"),
+        (names, "def f(given): return given"),
+        (names, "def f(rows):\n    for one in rows: print(one)"),
+        (names, "def f(rows):\n    found = []\n    return found"),
+    ],
+)
+def test_a_line_that_does_more_is_found(rule: Rule, code: str) -> None:
+    assert len([*rule(ast.parse(code))]) == 1
+
+
+@pytest.mark.parametrize(
+    "rule, code",
+    [
+        (assignments, "query, key = self.query(x), self.key(memory)"),
+        (assignments, "source, target = batch.source, batch.target"),
+        (assignments, "first, second = second, first"),
+        (assignments, "PAD, EOS = 1, 2"),
+        (comprehensions, "[word for line in text for word in line]"),
+        (comprehensions, "[line for line in text if line]"),
+        (walruses, "while block := stream.read(size): digest.update(block)"),
+        (consumed, "run(command for command in commands)"),
+        (names, "def f(rows):\n    for row in rows: print(row)"),
+    ],
+)
+def test_a_plain_line_is_left_alone(rule: Rule, code: str) -> None:
+    assert [*rule(ast.parse(code))] == []
 
 
 def test_no_function_has_more_than_60_lines_and_no_file_more_than_400() -> None:

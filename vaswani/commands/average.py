@@ -63,7 +63,7 @@ def run(options: Options) -> int:
             )
         least, last = (1, len(parts)) if options.last is None else (2, options.last)
         if not least <= last <= len(parts):
-            updates = ", ".join(str(one.updates) for one in parts)
+            updates = ", ".join(str(part.updates) for part in parts)
             raise UserError(
                 f"{folder} has {plural(len(parts), 'checkpoint')} (updates: {updates}): train "
                 "longer, or give with --last 2 or more of them"

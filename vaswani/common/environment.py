@@ -42,11 +42,11 @@ def extra_with(module: str) -> str | None:
     except importlib.metadata.PackageNotFoundError:
         return None
     for requirement in requirements:
-        found = re.match(r"""([\w.-]+).*extra *== *['"](\w+)['"]""", requirement)
-        if found is None or found[2] in FAIRSEQ_EXTRAS:
+        match = re.match(r"""([\w.-]+).*extra *== *['"](\w+)['"]""", requirement)
+        if match is None or match[2] in FAIRSEQ_EXTRAS:
             continue
-        if found[1].lower().replace("-", "_") == module.lower():
-            return found[2]
+        if match[1].lower().replace("-", "_") == module.lower():
+            return match[2]
     return None
 
 

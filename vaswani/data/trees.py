@@ -135,7 +135,7 @@ def parse_tree(line: str) -> Tree:
         raise ValueError("it holds no tree")
     if constituents[0].label in ROOTS:
         constituents = constituents[1:]
-    return Tree(words, tags, [one for one in constituents if one.end > one.start])
+    return Tree(words, tags, [span for span in constituents if span.end > span.start])
 
 
 def linearise(tree: Tree, tags: bool = False) -> list[str]:
@@ -183,7 +183,7 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
                 place = unclosed.pop()
                 closed = constituents[place].label
                 constituents[place] = constituents[place]._replace(end=len(tags))
-    tree = Tree(list(words), tags, [one for one in constituents if one.end > one.start])
+    tree = Tree(list(words), tags, [span for span in constituents if span.end > span.start])
     return tree, _flatten(tree, tags, ")") != list(tokens)
 
 

@@ -87,7 +87,7 @@ class FairseqEngine(ProcessEngine):
                 hypotheses = self.task.inference_step(self.generator, self.models, sample)
             except FloatingPointError as error:  # the plugin's, and written for the user
                 raise UserError(f"{self.name}: {error}") from None
-        return [[token_hypothesis(one) for one in best] for best in hypotheses]
+        return [[token_hypothesis(hypothesis) for hypothesis in best] for best in hypotheses]
 
 
 def token_hypothesis(hypothesis: Mapping[str, Tensor]) -> TokenHypothesis:

@@ -80,10 +80,10 @@ class TorchEngine(ProcessEngine):
             hypotheses = self.best(memory, source, options)
             if not options.needs_attention:
                 return hypotheses
-            tokens = [[one.tokens for one in best] for best in hypotheses]
+            tokens = [[hypothesis.tokens for hypothesis in best] for best in hypotheses]
             attended = attended_subwords(self.model, source, tokens)
         return [
-            [replace(one, attended=places) for one, places in zip(*rows, strict=True)]
+            [replace(hypothesis, attended=places) for hypothesis, places in zip(*rows, strict=True)]
             for rows in zip(hypotheses, attended, strict=True)
         ]
 

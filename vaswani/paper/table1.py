@@ -123,9 +123,9 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
     """
 
     def coefficients(which: Layer) -> tuple[float, float]:
-        one, two = counted(which, SHORT, d) / SHORT, counted(which, LONG, d) / LONG
-        squared = (two - one) / (LONG - SHORT)
-        return one - squared * SHORT, squared
+        short, long = counted(which, SHORT, d) / SHORT, counted(which, LONG, d) / LONG
+        squared = (long - short) / (LONG - SHORT)
+        return short - squared * SHORT, squared
 
     (linear, squared), (other_linear, other_squared) = map(coefficients, (layer, other))
     if squared <= other_squared:

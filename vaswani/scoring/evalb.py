@@ -71,7 +71,7 @@ def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:
 
 def errors(comparisons: Sequence[Comparison]) -> list[int]:
     """Return the lines, from 1, of the sentences that are left out."""
-    return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
+    return [n for n, comparison in enumerate(comparisons, 1) if comparison.status == ERROR]
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class ParseFigures:
 
 def summary(comparisons: Sequence[Comparison]) -> ParseFigures:
     """Sum up the comparisons of all sentences."""
-    valid = [one for one in comparisons if one.status == VALID]
+    valid = [comparison for comparison in comparisons if comparison.status == VALID]
     matched, gold, test = (
-        sum(getattr(one, key) for one in valid) for key in ("matched", "gold", "test")
+        sum(getattr(comparison, key) for comparison in valid) for key in ("matched", "gold", "test")
     )
-    whole = sum(one.matched == one.gold == one.test for one in valid)
+    whole = sum(comparison.matched == comparison.gold == comparison.test for comparison in valid)
     return ParseFigures(
         recall=percent(matched, gold),
         precision=percent(matched, test),

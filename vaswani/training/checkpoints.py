@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,9 @@ def checkpoints_in(folder: Path) -> list[Checkpoint]:
     """
     by_updates: dict[int, Checkpoint] = {}
     for path in sorted(filter(is_name_of_training, folder.glob("*.pt"))):
-        one = describe_trained(path)
-        if not one.stopped:
-            by_updates.setdefault(one.updates, one)
+        checkpoint = describe_trained(path)
+        if not checkpoint.stopped:
+            by_updates.setdefault(checkpoint.updates, checkpoint)
     return [by_updates[number] for number in sorted(by_updates)]
 
 
@@ -155,7 +156,7 @@ def best_of_run(run: Run) -> Path:
         UserError: the run has no checkpoint.
     """
     averages = [describe(path) for path in run.averages()]
-    newest = max(averages, key=lambda one: (one.updates, one.averaged), default=None)
+    newest = max(averages, key=attrgetter("updates", "averaged"), default=None)
     singles = singles_of_run(run)
     if newest is None and not singles:
         raise UserError(f"{run} has no checkpoint yet: train it with 'vaswani train'")
@@ -202,8 +203,8 @@ def singles_of_run(run: Run) -> list[Path]:
     singles = [run.best] if run.best.is_file() else []
     if singles:
         now = text_validated_on(run.best, run)
-        known = {text_of(checkpoint_metadata(run.best)), now} - {None}
-        if len(known) < 2:
+        texts = {text_of(checkpoint_metadata(run.best)), now} - {None}
+        if len(texts) < 2:
             return singles
     if not last.is_file():
         return singles
@@ -220,23 +221,23 @@ def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
         UserError, CheckpointError: one is not stored, and cannot be computed.
     """
     text = text_validated_on(candidates[0].path, run)
-    if text is None and len({one.text for one in candidates} - {None}) > 1:
+    if text is None and len({checkpoint.text for checkpoint in candidates} - {None}) > 1:
         raise UserError(
             "they belong to different validation texts, and none of these texts is here"
         )
     beside: dict[int, float] = {}
-    for one in candidates:
-        if one.is_validated_on(text):
-            beside.update(one.beside)
+    for checkpoint in candidates:
+        if checkpoint.is_validated_on(text):
+            beside.update(checkpoint.beside)
     losses: list[float] = []
     validation = None
-    for one in candidates:
-        own = one.loss if one.is_validated_on(text) else None
-        loss = own if one.averaged else beside.get(one.updates)
+    for checkpoint in candidates:
+        own = checkpoint.loss if checkpoint.is_validated_on(text) else None
+        loss = own if checkpoint.averaged else beside.get(checkpoint.updates)
         if loss is None:
             if validation is None:
-                validation = Validation(one.path, run)
-            loss = validation(load_checkpoint(one.path, mapped=True)["model"])
+                validation = Validation(checkpoint.path, run)
+            loss = validation(load_checkpoint(checkpoint.path, mapped=True)["model"])
         losses.append(loss)
     return losses
 

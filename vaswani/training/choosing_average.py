@@ -82,10 +82,11 @@ def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
     validation = Validation(parts[-1].path, Run.of_checkpoint(parts[-1].path))
     other = [best for best in best_beside(parts) if best.updates != parts[-1].updates]
     with stage_bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
-        models = ((str(one.path), model_of(one)) for one in parts[::-1])
+        models = ((str(checkpoint.path), model_of(checkpoint)) for checkpoint in parts[::-1])
         for count, mean in enumerate(running_means(models), start=1):
             trials.append(Trial(parts[-count:], validation(mean, bar.update)))
-        trials += [Trial([one], validation(model_of(one), bar.update)) for one in other]
+        for checkpoint in other:
+            trials.append(Trial([checkpoint], validation(model_of(checkpoint), bar.update)))
     return trials
 
 
@@ -127,7 +128,7 @@ def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
         raise UserError(
             f"{output} is a name that training gives its own checkpoints: choose another --output"
         )
-    return output_file(output, [one.path for one in chosen], is_average, "average")
+    return output_file(output, [checkpoint.path for checkpoint in chosen], is_average, "average")
 
 
 def is_average(path: Path) -> bool:

@@ -139,9 +139,9 @@ def trained_differently(config: DictConfig, data: Fingerprint, run: Run) -> str:
     before = run.configuration()
     now = OmegaConf.to_container(config)
     assert isinstance(now, dict)
-    for section, one in DECIDING:
+    for section, checked in DECIDING:
         old, new = before[section], now[section]
-        for key in [one] if one else ["_name", *old]:
+        for key in [checked] if checked else ["_name", *old]:
             if key in old and key in new and old[key] != new[key]:
                 return f"{section}.{key}={old[key]}, not {new[key]}"
     files = run.start().data.changed_files(data)
