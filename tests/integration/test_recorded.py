@@ -21,7 +21,7 @@ for side in ("encoder", "decoder"):
 
 @pytest.fixture(scope="module")
 def official_stack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what the official stack left."""
+    """Unpack the results of the official stack, and return their folder."""
     folder = tmp_path_factory.mktemp("recorded")
     with tarfile.open(HERE / "official_stack.tar.xz") as archive:
         archive.extractall(folder, filter="data")
