@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.costs import costs_of, passes_of
-from experiments.costs_picture import draw_costs
 from experiments.demo_measures import number_rows, numbers_right, share
 from experiments.fairseq_runs import (
     FairseqExperiment,
@@ -31,6 +30,7 @@ from experiments.fairseq_runs import (
 )
 from experiments.harness import Row
 from experiments.intervals import Difference, Values, differences, mean_text, rule
+from experiments.pictures import draw_costs
 from experiments.record_files import record_files, recorded_translations
 from experiments.records import Record
 from experiments.sentences import bleu_of, keep_counts, read_counts, widths_over_both

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -296,3 +297,11 @@ def test_a_training_that_diverges_ends_in_a_sentence(own_run, cli):
     assert "last good checkpoint: runs/small" in message
     after = contents()
     assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.skipif(find_spec("fairscale") is not None, reason="fairscale is installed")
+def test_sharding_without_its_package_is_refused_before_the_training_begins(workplace, cli):
+    ended = cli("train", "small", "distributed_training.ddp_backend=fully_sharded")
+    assert ended.code == 1
+    assert "needs the package 'fairscale'" in ended.err
+    assert not (workplace / "runs").exists()

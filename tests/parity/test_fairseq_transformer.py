@@ -197,3 +197,15 @@ def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dt
     expected = from_fairseq(gradients(theirs))
     assert all(gradient.any() for gradient in expected.values())
     torch.testing.assert_close(found, expected, **close)
+
+
+def test_weights_are_the_same_after_fairseqs_names_and_back():
+    """Every parameter; that these are fairseq's is tested by the logits."""
+    ours = small_model().state_dict()
+    torch.testing.assert_close(from_fairseq(to_fairseq(ours)), dict(ours), rtol=0, atol=0)
+
+
+def test_widths_that_fairseq_lacks():
+    """Row B of Table 3 cannot be had there."""
+    with pytest.raises(ValueError, match="one width"):
+        to_fairseq(small_model(head_key_dim=2).state_dict())

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -150,3 +152,15 @@ def test_the_page_on_python_translates(monkeypatch, capsys):
     assert "Das Haus ist alt." in capsys.readouterr().out
     exec(ids, {})
     assert capsys.readouterr().out.startswith("['Es', 'ist', 'spät', '.', '</s>']")
+
+
+def test_the_index_of_the_paper_is_true() -> None:
+    """Names exist once, marks name items, and the page is what they make."""
+    command = [sys.executable, "scripts/paper_index.py", "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_index_of_the_paper_links_to_no_lines() -> None:
+    """They change with every edit above them."""
+    assert ".py#" not in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
