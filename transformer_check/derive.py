@@ -103,7 +103,8 @@ def embedding_of(
     """
 
     def embedding(model: nn.Module, ids: Tensor) -> Tensor:
-        source, target = ids, dummy(subject, len(ids), ids.size(1) + 2)
+        source = ids
+        target = dummy(subject, len(ids), ids.size(1) + 2)
         if function == "target_embedding":
             source, target = target, source
         if not name:

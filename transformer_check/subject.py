@@ -132,7 +132,8 @@ class Subject:
     """
 
     def __init__(self, adapter: Any, config: Config | None = None, name: str = "the file") -> None:
-        self.adapter, self.name = adapter, name
+        self.adapter = adapter
+        self.name = name
         self.config: Config = config if config else getattr(adapter, "CONFIG", Config())
         if not isinstance(self.config, Config):
             raise AdapterError(
@@ -145,7 +146,8 @@ class Subject:
                 )
         self.derived: dict[str, Callable[..., Any]] = {}
         self.model = self.build(dropout=0.0)
-        self.source, self.target = self.words(2, 7), self.words(2, 5)  # [B, S], [B, T]
+        self.source = self.words(2, 7)  # [B, S]
+        self.target = self.words(2, 5)  # [B, T]
         self.target[:, 0] = self.config.start
         self.output = torch.empty(0)
 

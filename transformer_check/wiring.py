@@ -57,7 +57,8 @@ class Wiring:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.source, self.target = subject.source[:1], subject.target[:1]
+        self.source = subject.source[:1]
+        self.target = subject.target[:1]
         c = subject.config
         self.wide: int | None = c.d_ff
         self.events, _ = self.run()
@@ -168,7 +169,8 @@ class Wiring:
         try:
             return self.run(self.replay(blocked))
         finally:
-            self.source, self.target = source, target
+            self.source = source
+            self.target = target
 
     def passes_input(self, part: Part) -> bool:
         """Return whether a part's input reaches the layer's output although its output is fixed.

@@ -49,7 +49,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         )
         self.init_incremental_state()
         self.dictionary = dictionary
-        self.onnx_trace, self.adaptive_softmax = False, None  # as in every decoder of fairseq's
+        self.onnx_trace = False  # as in every decoder of fairseq's, like the next line
+        self.adaptive_softmax = None
         self.precision = str(cfg.precision)
 
     @property

@@ -52,8 +52,8 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
 
     def step_update(self, num_updates: int) -> float:
         """Set and return the learning rate of the next update, number ``num_updates`` + 1."""
-        step, cfg = num_updates + 1, self.cfg
-        lr = learning_rate(step, self.d_model, cfg.warmup_updates, cfg.lr_factor)
+        step = num_updates + 1
+        lr = learning_rate(step, self.d_model, self.cfg.warmup_updates, self.cfg.lr_factor)
         self.optimizer.set_lr(lr)
         return lr
 

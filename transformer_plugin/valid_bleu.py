@@ -53,7 +53,8 @@ class ValidBleu:
     def __init__(self, task: Any) -> None:
         from sacrebleu.metrics import BLEU
 
-        self.task, cfg = task, task.cfg
+        self.task = task
+        cfg = task.cfg
         if cfg.eval_bleu:
             raise ConfigError("--eval-bleu and --eval-bleu-lines exclude each other: give one")
         self.restore = restorer_of(cfg, cfg.target_lang)

@@ -31,7 +31,8 @@ class Vocabulary:
         types: all types but the special ones, in the order of their ids
     """
 
-    unk_word, unk_index = SPECIAL[UNK], UNK
+    unk_word = SPECIAL[UNK]
+    unk_index = UNK
 
     def __init__(self, types: Iterable[str]) -> None:
         self.types: list[str] = [*SPECIAL, *types]

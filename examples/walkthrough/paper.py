@@ -394,7 +394,8 @@ plt.show()
 subject, verb = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
 orders = torch.stack([subject, verb]), torch.stack([verb, subject])
 
-query, keys = torch.zeros(1, 1, 1, 2), torch.eye(2)[None, None]  # both keys fit equally well
+query = torch.zeros(1, 1, 1, 2)
+keys = torch.eye(2)[None, None]  # both keys fit equally well
 one_head = [attention(query, keys, values[None, None])[0].flatten() for values in orders]
 
 query = torch.tensor([[30.0, 0.0], [0.0, 30.0]])[None, :, None]  # head 1: first word; 2: second
@@ -999,7 +1000,8 @@ parts = {
     "add_and_norm_1": with_output(layer.after_self_attention),
     "add_and_norm_2": with_output(layer.after_feed_forward),
 }
-x, mask = torch.randn(3, length, 64), padding_mask(is_padding)
+x = torch.randn(3, length, 64)
+mask = padding_mask(is_padding)
 expected = layer(x, mask)
 compare("my_encoder_layer", my_encoder_layer(x, mask, **parts), expected)
 
@@ -1136,7 +1138,8 @@ parts = {
         with_output(layer.after_feed_forward),
     ],
 }
-x, memory_mask = torch.randn(3, 6, 64), padding_mask(is_padding)
+x = torch.randn(3, 6, 64)
+memory_mask = padding_mask(is_padding)
 inputs = x, causal_mask(6), memory.states, memory_mask
 expected = layer(*inputs)
 compare("my_decoder_layer", my_decoder_layer(*inputs, **parts), expected)
@@ -1790,7 +1793,8 @@ code(greedy_decode)
 # %%
 model.load_state_dict(average(checkpoints))
 model.eval()
-source, written = torch.tensor([PAIR[0]]), [EOS]
+source = torch.tensor([PAIR[0]])
+written = [EOS]
 while len(written) == 1 or (written[-1] != EOS and len(written) < 20):
     with torch.no_grad():
         probabilities = model(source, torch.tensor([written]))[0, -1].softmax(-1)

@@ -190,7 +190,8 @@ def draw_figure_1(shapes: dict[str, list[int]], source: list[int], target: list[
         (0.0, "encoder", ENCODER, f"source {source}"),
         (5.0, "decoder", DECODER, f"target, shifted right {target}"),
     ):
-        middle, top = x + 1.5, 8.25 if side == "decoder" else 5.85
+        middle = x + 1.5
+        top = 8.25 if side == "decoder" else 5.85
         axis.text(middle, -0.7, below, ha="center", fontsize=9)
         arrow(axis, (middle, -0.4), (middle, 0))
         for number, (label, name) in enumerate(boxes):

@@ -272,13 +272,15 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
 
 def why_over(trainer: Any) -> str | None:
     """Return why a training that was just loaded is already finished; None if it is not."""
-    updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
+    updates = trainer.get_num_updates()
+    limits = trainer.cfg.optimization
     if updates >= (limits.max_update or math.inf):
         return f"the checkpoint has {updates:,} updates, and --max-update is {limits.max_update:,}"
     hours = trainer.cumulative_training_time() / 3600
     if 0 < limits.stop_time_hours < hours:  # 0: no limit
         return f"it has trained for {hours:.2f} hours, and --stop-time-hours is less"
-    stale, patience = getattr(trainer, "without_improvement", 0), trainer.cfg.checkpoint.patience
+    stale = getattr(trainer, "without_improvement", 0)
+    patience = trainer.cfg.checkpoint.patience
     if 0 < patience <= stale:  # known to vaswani train alone
         return f"{stale} validations brought no improvement, and --patience is {patience}"
     return None
@@ -295,7 +297,10 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> list[str]:
         saved: the configuration inside a checkpoint
         now: fairseq's complete configuration
     """
-    elsewhere = {key for name in now if name != "model" for key in _table(now.get(name))}
+    elsewhere: set[str] = set()
+    for name in now:
+        if name != "model":
+            elsewhere.update(_table(now.get(name)))
     changes = []
     for section, keys in ANNOUNCED.items():
         before, after = _table(saved.get(section)), _table(now.get(section))

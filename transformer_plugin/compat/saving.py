@@ -144,7 +144,8 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
         return False
     if cfg.patience > 0 or epoch_itr.end_of_epoch() or why_over(trainer):
         return False  # training may end here
-    updates, interval = trainer.get_num_updates(), cfg.save_interval_updates
+    updates = trainer.get_num_updates()
+    interval = cfg.save_interval_updates
     if interval <= 0 or updates % interval:
         return False
     if updates >= trainer.cfg.optimization.max_update - last:

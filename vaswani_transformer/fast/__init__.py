@@ -51,7 +51,9 @@ def use_fast_kernels(model: nn.Module, compiled: Iterable[nn.Module] = ()) -> nn
         model: is changed, and returned
         compiled: parts of it that torch.compile will compile; only attention is replaced in them
     """
-    left = {id(m) for part in compiled for m in part.modules() if isinstance(m, COMPILED)}
+    left: set[int] = set()
+    for part in compiled:
+        left |= {id(m) for m in part.modules() if isinstance(m, COMPILED)}
     for module in model.modules():
         if id(module) not in left:
             module.__class__ = FAST.get(type(module), type(module))

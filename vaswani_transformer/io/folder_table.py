@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from .typed import check_types, read_record
 
 #: the first entries of a model folder's config.json
-FORMAT, VERSION = "vaswani-transformer", 1
+FORMAT = "vaswani-transformer"
+VERSION = 1
 #: the entries that are read in these sections, and their types; other entries are information
 TEXT: Mapping[str, Any] = {"source_lang": str, "target_lang": str}
 ORIGIN: Mapping[str, Any] = {"updates": int | None, "label_smoothing": float | None}

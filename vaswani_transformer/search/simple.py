@@ -61,8 +61,10 @@ def simple_beam_search(
         ids: of padding and of the end of a sentence
     """
     limit = source.size(1) + extra
-    rows, scores = source.new_full((1, 1), ids.eos), torch.zeros(1, device=source.device)
-    best, best_score = rows[0], float("-inf")
+    rows = source.new_full((1, 1), ids.eos)
+    scores = torch.zeros(1, device=source.device)
+    best = rows[0]
+    best_score = float("-inf")
     for length in range(1, limit + 1):
         log_probs = torch.log_softmax(model(source.expand(len(rows), -1), rows)[:, -1], dim=-1)
         log_probs[:, ids.pad] = float("-inf")
@@ -73,7 +75,8 @@ def simple_beam_search(
         ended = tokens.eq(ids.eos)
         for row, score in zip(rows[ended], scores[ended] / ((5 + length) / 6) ** alpha):  # noqa: B905
             if score > best_score:
-                best, best_score = row, float(score)
+                best = row
+                best_score = float(score)
         rows, scores = rows[~ended][:beam], scores[~ended][:beam]
         if best_score > scores[0] / ((5 + limit) / 6) ** alpha:
             break  # log P only falls, and its divisor is greatest at the limit
