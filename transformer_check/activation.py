@@ -74,19 +74,19 @@ def activations(wiring: Wiring) -> Finding:
     if not wrong:
         return passed()
     modules = subject.names_of(event.module for event in wrong)
-    others = [name for name in dict.fromkeys(names) if name != "ReLU"]
+    wrong_names = [name for name in dict.fromkeys(names) if name != "ReLU"]
     counted = f" in {len(wrong)} of {len(names)} networks"
-    if "" in others:
+    if "" in wrong_names:
         return differs(
             f"an unknown function of the first product{counted}", "ReLU", modules=modules
         )
-    is_linear = NO_ACTIVATION in others
+    is_linear = NO_ACTIVATION in wrong_names
     return Finding(
         DIFFERENCE if is_linear else VARIANT,
-        f"{', '.join(others)}{counted}",
+        f"{', '.join(wrong_names)}{counted}",
         "ReLU",
         says="A feed-forward network has no activation between its matrices."
         if is_linear
-        else f"The activation of the feed-forward networks is {' and '.join(others)}.",
+        else f"The activation of the feed-forward networks is {' and '.join(wrong_names)}.",
         modules=modules,
     )

@@ -133,7 +133,7 @@ class Batch:
         ):
             yield Step(name, source, inputs, words, concerns=LOSS)
         swapped = after(c.start, source)
-        for name, one, inputs, words in (
+        for name, encoder_input, inputs, words in (
             ("Source and target are swapped.", target, swapped, source),
             ("The model reads the target in place of the source.", target, right, target),
             ("The source is reversed.", source.flip(1), right, target),
@@ -141,7 +141,7 @@ class Batch:
             ("The sources of a batch are mixed.", source.roll(1, 0), right, target),
             ("The sources of a batch are mixed.", source.roll(-1, 0), right, target),
         ):
-            yield Step(name, one, inputs, words, concerns=SOURCE)
+            yield Step(name, encoder_input, inputs, words, concerns=SOURCE)
         shifted = after(c.start, source)
         yield Step("The source is shifted.", shifted, right, target, concerns=SOURCE)
 
@@ -172,8 +172,8 @@ class Losses:
     def search(self) -> Fit | None:
         """Return the combination with the fewest mistakes that gives both values, or None."""
         first, second = self.batches
-        others = zip(first.steps(), second.steps(), strict=True)
-        for step, same in others:
+        pairs = zip(first.steps(), second.steps(), strict=True)
+        for step, same in pairs:
             for softmax in SOFTMAXES:
                 fit = self.search_of_step(step, same, softmax)
                 if fit is not None:
@@ -203,9 +203,9 @@ class Losses:
                     if factor is None:
                         continue
                     of_average = " ".join(filter(None, ("" if name == "sum" else name, factor)))
-                    said = " ".join(filter(None, (softmax, smoothing)))
+                    sentences = " ".join(filter(None, (softmax, smoothing)))
                     usual = smoothing in USUAL and not softmax
-                    return Fit(step.name, step.concerns, said, of_average, usual)
+                    return Fit(step.name, step.concerns, sentences, of_average, usual)
                 if not offset and not epsilon:
                     break
         return None

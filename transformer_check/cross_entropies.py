@@ -42,10 +42,10 @@ def cross_entropies(log_p: Tensor, words: Tensor, epsilon: float, over: str, pad
     types = log_p.size(-1)
     of_word = -log_p.gather(-1, words[..., None])[..., 0]
     everything = -log_p.sum(-1)
-    others = everything if over == "all" else everything - of_word
+    spread = everything if over == "all" else everything - of_word
     if over == "no pad":
-        others = others + log_p[..., pad]
-    return (1 - epsilon) * of_word + epsilon / classes_of(over, types) * others
+        spread = spread + log_p[..., pad]
+    return (1 - epsilon) * of_word + epsilon / classes_of(over, types) * spread
 
 
 def classes_of(over: str, types: int) -> int:
@@ -59,8 +59,8 @@ def entropy(epsilon: float, over: str, types: int) -> float:
         return 0.0
     right = 1 - epsilon + (epsilon / types if over == "all" else 0.0)
     each = epsilon / classes_of(over, types)
-    others = types - 2 if over == "no pad" else types - 1
-    return -right * math.log(right) - others * each * math.log(each)
+    count = types - 2 if over == "no pad" else types - 1
+    return -right * math.log(right) - count * each * math.log(each)
 
 
 Average = Callable[[Tensor, Tensor], Tensor]

@@ -144,8 +144,8 @@ def name_of_layer(wiring: Wiring, function: str) -> str:
         if part is None:
             return ""
         chains.append(ancestors(wiring, part.events[0]))
-    others = [p for p in wiring.parts if p.kind in FIRST_PARTS[function] and p.layer > 1]
-    taken = {name for part in others for name in ancestors(wiring, part.events[0])}
+    later_parts = [p for p in wiring.parts if p.kind in FIRST_PARTS[function] and p.layer > 1]
+    taken = {name for part in later_parts for name in ancestors(wiring, part.events[0])}
     common = [name for name in chains[0] if all(name in chain for chain in chains)]
     own = [name for name in common if name not in taken]
     return max(own, key=len, default="")

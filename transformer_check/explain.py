@@ -23,12 +23,12 @@ class Explanation(NamedTuple):
 def explanations() -> dict[str, Explanation]:
     """Return the explanation of every check, by id."""
     text = Path(__file__).with_name("explanations.md").read_text(encoding="utf-8")
-    found = {}
+    sections = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         check_id, _, rest = section.partition("\n")
         statement, code, place = re.split(r"\n\n(?=    )|\n\n(?=\S+\s*\Z)", rest.strip())
-        found[check_id] = Explanation(statement, textwrap.dedent(code), place.strip())
-    return found
+        sections[check_id] = Explanation(statement, textwrap.dedent(code), place.strip())
+    return sections
 
 
 def object_at(place: str) -> Any:

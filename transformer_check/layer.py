@@ -199,8 +199,8 @@ def ffn_matrices(layer: Layer) -> list[tuple[Tensor, Tensor, Tensor]]:
     shapes = sorted(tuple(m.shape) for m in matrices)
     if shapes != sorted([(c.d_ff, c.d_model), (c.d_model, c.d_ff)]) or len(biases) != 1:
         return []
-    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
-    return [(one, biases[0], two), (two.T, biases[0], one.T)]
+    first, second = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
+    return [(first, biases[0], second), (second.T, biases[0], first.T)]
 
 
 def fits(layer: Layer) -> Iterable[Fit]:

@@ -49,7 +49,7 @@ class CalledNorms:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.found: dict[nn.Module, Norm] = {}
+        self.norms: dict[nn.Module, Norm] = {}
         names = {module: name for name, module in subject.model.named_modules()}
         handles = []
         for module, name in names.items():
@@ -74,7 +74,7 @@ class CalledNorms:
                 return
             sentences = self.subject.source.size(0)
             batch = 0 if x.size(0) == sentences else 1
-            self.found.setdefault(module, Norm(name, module, x.shape, batch, 1 - batch))
+            self.norms.setdefault(module, Norm(name, module, x.shape, batch, 1 - batch))
 
         return keep
 
@@ -207,35 +207,35 @@ MIXES = (
 )
 def layer_norms(subject: Subject) -> Finding:
     """Compare each norm with formulas, for tokens of several means and variances."""
-    found = list(called_norms_of(subject).found.values())
-    if not found:
+    norms = list(called_norms_of(subject).norms.values())
+    if not norms:
         return not_run("no module with a norm's parameters or name was called")
-    mistakes = {norm.name: mistake_of(norm) for norm in found}
+    mistakes = {norm.name: mistake_of(norm) for norm in norms}
     wrong = {name: mistake for name, mistake in mistakes.items() if mistake}
     expected = "(x - mean) / √(variance + ε) of each token"
     if wrong:
         first = next(iter(wrong.values()))
         return differs(
-            f"{len(wrong)} of {len(found)} norms: {first}",
+            f"{len(wrong)} of {len(norms)} norms: {first}",
             expected,
             says=f"A norm is not LayerNorm: {first}.",
             fix="Use nn.LayerNorm(d_model).",
             modules=tuple(wrong),
             explains=(*BREAKS, *MIXES) if "not per token" in first else BREAKS,
         )
-    large = {norm.name: epsilon_of_norm(norm) for norm in found}
+    large = {norm.name: epsilon_of_norm(norm) for norm in norms}
     large = {name: epsilon for name, epsilon in large.items() if epsilon > 1e-3}
     if large:
         epsilon = next(iter(large.values()))
         return differs(
-            f"ε about {epsilon:.2g} in {len(large)} of {len(found)} norms",
+            f"ε about {epsilon:.2g} in {len(large)} of {len(norms)} norms",
             "ε = 1e-6",
             says=f"The ε of LayerNorm is {epsilon:.2g}: it makes small activations smaller.",
             modules=tuple(large),
             explains=("residual-sums", "output-scale", "norm-variance", "norm-epsilon"),
         )
     without: dict[str, list[str]] = {}
-    for norm in found:
+    for norm in norms:
         has_gain, has_bias = parts_in_use(norm)
         parts = [part for part, has in (("gain", has_gain), ("bias", has_bias)) if not has]
         if parts:
@@ -245,7 +245,7 @@ def layer_norms(subject: Subject) -> Finding:
     part, names = next(iter(without.items()))
     find = variant if part == "bias" else differs
     return find(
-        f"no {part} in {len(names)} of {len(found)} norms",
+        f"no {part} in {len(names)} of {len(norms)} norms",
         "a gain and a bias",
         says=f"A LayerNorm has no {part}.",
         modules=tuple(names),

@@ -150,13 +150,13 @@ def paragraph(label: str, text: str) -> list[str]:
     return wrap(text, f"{label:<{LABEL}}", " " * LABEL) if text else []
 
 
-def wrap(text: str, first: str, others: str) -> list[str]:
+def wrap(text: str, first: str, following: str) -> list[str]:
     """Wrap a text to the card's width; names are never broken."""
     return textwrap.wrap(
         text,
         WIDTH,
         initial_indent=first,
-        subsequent_indent=others,
+        subsequent_indent=following,
         break_long_words=False,
         break_on_hyphens=False,
     )

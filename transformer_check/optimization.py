@@ -94,10 +94,10 @@ def name_rate(seen: dict[int, float]) -> str:
     factor = ratio_to(schedule(), seen)
     if factor is not None:
         return f"The learning rate is {factor_in_words(factor)} equation 3."
-    others = dict(SCHEDULES)
+    schedules = dict(SCHEDULES)
     for warmup in WARMUPS:
-        others[f"has {warmup:,} warm-up steps"] = schedule(warmup=warmup)
-    for says, expected in others.items():
+        schedules[f"has {warmup:,} warm-up steps"] = schedule(warmup=warmup)
+    for says, expected in schedules.items():
         factor = ratio_to(expected, seen)
         if factor is None:
             continue

@@ -115,9 +115,10 @@ def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tens
 
 def is_like(changes: Tensor, expected: Tensor) -> bool:
     """Return whether updates are equal up to one factor per update, the learning rate."""
-    for one, two in zip(changes.double(), expected.double(), strict=True):
-        factor = float((one @ two) / (two @ two).clamp(min=1e-30))
-        if factor <= 0 or float((one - factor * two).norm()) > 1e-3 * float(one.norm()) + 1e-12:
+    for change, reference in zip(changes.double(), expected.double(), strict=True):
+        factor = float((change @ reference) / (reference @ reference).clamp(min=1e-30))
+        misfit = float((change - factor * reference).norm())
+        if factor <= 0 or misfit > 1e-3 * float(change.norm()) + 1e-12:
             return False
     return True
 

@@ -95,9 +95,9 @@ class UnevenBatch:
             after = self.events(with_matrices=True)
         finally:
             self.source = source
-        for one, two in zip(before, after, strict=True):
-            if tuple(one.result.shape[-2:]) == self.shape(ENCODER):
-                return are_heads_first(one, two, len(self.lengths))
+        for old, new in zip(before, after, strict=True):
+            if tuple(old.result.shape[-2:]) == self.shape(ENCODER):
+                return are_heads_first(old, new, len(self.lengths))
         return False
 
     def rows(self, numbers: Tensor) -> Tensor | None:

@@ -191,8 +191,8 @@ class Scales(TorchDispatchMode):
         factor = self.factor(a) * self.factor(b)
         names = tuple(name for name in (self.activation(a), self.activation(b)) if name)
         self.products.append(Product(numbers, factor, a.size(-1), names))
-        for one, other in ((a, b), (b, a)):
-            weights = self.weights.get(place(one))
+        for operand, other in ((a, b), (b, a)):
+            weights = self.weights.get(place(operand))
             if weights is not None:
                 self.factors_of_weights.append(weights)
                 if self.activation(other):

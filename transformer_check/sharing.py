@@ -163,8 +163,8 @@ def parameters_in_graph(result: Tensor) -> list[Tensor]:
 def registered_parameters(subject: Subject) -> Finding:
     """Follow the graph of the logits back to its parameters."""
     logits = subject.logits(subject.source[:1], subject.target[:1])
-    known = {id(parameter) for parameter in subject.model.parameters()}
-    foreign = [leaf for leaf in parameters_in_graph(logits) if id(leaf) not in known]
+    registered = {id(parameter) for parameter in subject.model.parameters()}
+    foreign = [leaf for leaf in parameters_in_graph(logits) if id(leaf) not in registered]
     if not foreign:
         return passed()
     count = sum(leaf.numel() for leaf in foreign)

@@ -251,10 +251,10 @@ def fit_wavelengths(
     """Return the formula with the base and the factor of positions that fit, or None."""
     angles = frequencies(cosines)
     i = torch.arange(len(angles), dtype=torch.float64)
-    known = angles.isfinite()
-    if int(known.sum()) < 2:
+    is_measured = angles.isfinite()
+    if int(is_measured.sum()) < 2:
         return None
-    first, second = (int(n) for n in known.nonzero().flatten()[:2])
+    first, second = (int(n) for n in is_measured.nonzero().flatten()[:2])
     slope = float((angles[second] / angles[first]).log()) / (second - first)
     start = float(angles[first].log()) - slope * first
     base = math.exp(-slope * len(angles))

@@ -238,12 +238,12 @@ def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
     return ""
 
 
-def is_same(one: list[int], other: list[int], end: int) -> bool:
+def is_same(first: list[int], second: list[int], end: int) -> bool:
     """Return whether translations are equal; those without an end may differ in length."""
-    if end not in one and end not in other:
-        shortest = min(len(one), len(other))
-        return abs(len(one) - len(other)) <= 2 and one[:shortest] == other[:shortest]
-    return one == other
+    if end not in first and end not in second:
+        shortest = min(len(first), len(second))
+        return abs(len(first) - len(second)) <= 2 and first[:shortest] == second[:shortest]
+    return first == second
 
 
 @lru_cache(maxsize=1)

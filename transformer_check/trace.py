@@ -131,10 +131,14 @@ class Trace(TorchDispatchMode):
         """Return x, if the operation is exp(x) divided by its sums over one dimension."""
         if name not in QUOTIENTS or not isinstance(args[1], Tensor):
             return None
-        known = self.exponentials.get(place(args[0]))
-        if known is None or known[0].shape != args[0].shape or args[1].dim() != args[0].dim():
+        exponential = self.exponentials.get(place(args[0]))
+        if (
+            exponential is None
+            or exponential[0].shape != args[0].shape
+            or args[1].dim() != args[0].dim()
+        ):
             return None
-        return known[1] if summed_dimension(args[0], args[1]) is not None else None
+        return exponential[1] if summed_dimension(args[0], args[1]) is not None else None
 
     def softmax(
         self, scores: Tensor, result: Tensor, over: int | None, name: str = "softmax"
@@ -190,7 +194,7 @@ def rate_of(name: str, args: Any) -> list[float]:
 def summed_dimension(numbers: Tensor, sums: Tensor) -> int | None:
     """Return the only dimension in which the sums have size 1 and the numbers are larger."""
     pairs = zip(numbers.shape, sums.shape, strict=True)
-    different = [n for n, (one, two) in enumerate(pairs) if one != two]
+    different = [n for n, (size, size_of_sums) in enumerate(pairs) if size != size_of_sums]
     return different[0] if len(different) == 1 and sums.shape[different[0]] == 1 else None
 
 

@@ -51,7 +51,7 @@ class CheckpointError(PluginError):
 
 def _by_name(things: Iterable[Any]) -> dict[str, Any]:
     """Return classes or functions by their dotted names in files."""
-    return {f"{one.__module__}.{one.__qualname__}": one for one in things}
+    return {f"{thing.__module__}.{thing.__qualname__}": thing for thing in things}
 
 
 def _numpy_names() -> dict[str, Any]:

@@ -89,18 +89,18 @@ def check_adam_config(cfg: VaswaniAdamConfig) -> None:
     check_number("--weight-decay", cfg.weight_decay, least=0)
 
 
-def read_betas(given: Any) -> tuple[float, float]:
+def read_betas(betas: Any) -> tuple[float, float]:
     """Return β₁ and β₂ from a list (in YAML) or from text such as "(0.9, 0.98)" (in a flag).
 
     Raises:
         ConfigError: they are not two numbers.
     """
     try:
-        first, second = ast.literal_eval(given) if isinstance(given, str) else given
+        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
         return float(first), float(second)
     except (SyntaxError, TypeError, ValueError):
         raise ConfigError(
-            f"--adam-betas must be two numbers, such as (0.9, 0.98), not {given}"
+            f"--adam-betas must be two numbers, such as (0.9, 0.98), not {betas}"
         ) from None
 
 

@@ -45,7 +45,7 @@ def counts_target_tokens(task: Any) -> bool:
     """
     tasks = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
     datasets = getattr(task, "datasets", {}).values()
-    return type(task) in tasks and all(type(one) is LanguagePairDataset for one in datasets)
+    return type(task) in tasks and all(type(dataset) is LanguagePairDataset for dataset in datasets)
 
 
 def computes_losses(model: torch.nn.Module) -> bool:
@@ -186,7 +186,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
             sums = [sum(log.get(key, 0) for log in logging_outputs) for key in keys]
             if all(map(torch.is_tensor, sums)):  # one transfer for all
                 sums = torch.stack(sums).tolist()
-            return [float(one) for one in sums]
+            return [float(total) for total in sums]
 
         bits = 1 / math.log(2)
         sample_size, tokens = totals("sample_size", "ntokens")

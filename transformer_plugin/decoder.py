@@ -49,7 +49,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         )
         self.init_incremental_state()
         self.dictionary = dictionary
-        self.onnx_trace = False  # as in every decoder of fairseq's, like the next line
+        # every decoder of fairseq's has these two
+        self.onnx_trace = False
         self.adaptive_softmax = None
         self.precision = str(cfg.precision)
 

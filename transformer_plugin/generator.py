@@ -82,7 +82,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             "tokens_to_suppress": self.token_indices_to_suppress is not None,
             "eos": self.eos != self.tgt_dict.eos(),
         }
-        return next((f"the option {name}" for name, given in unknown.items() if given), None)
+        return next((f"the option {name}" for name, is_set in unknown.items() if is_set), None)
 
     def _generate(
         self,

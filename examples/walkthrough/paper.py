@@ -2059,7 +2059,7 @@ assert in_common(position, position + 1) > 0.8 and in_common(position - 1, posit
 def kind(sentence):
     """Name the kind of a sentence, one of three, by its numbers."""
     digits = [part for part in subwords(sentence) if part[0].isdigit()]
-    if any(one == other for one, other in pairwise(digits)):
+    if any(left == right for left, right in pairwise(digits)):
         return "equal neighbours"
     return "other long numbers" if len(digits) > 2 else "the rest"
 

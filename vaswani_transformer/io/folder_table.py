@@ -48,7 +48,7 @@ class FolderTable:
         Raises:
             ValueError: a section or an entry is missing, or is of another type.
         """
-        sections = read_record(cls, table, where, others=True)
+        sections = read_record(cls, table, where, ignore_unknown=True)
         for name in TEXT:
             if name not in sections.text:
                 raise ValueError(f"{where}: text lacks {name!r}")

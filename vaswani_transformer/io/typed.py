@@ -103,7 +103,7 @@ def shorten(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def read_record(kind: type[T], table: object, where: str, others: bool = False) -> T:
+def read_record(kind: type[T], table: object, where: str, ignore_unknown: bool = False) -> T:
     """Read a table as a dataclass; its fields may be dataclasses themselves.
 
     Args:
@@ -111,7 +111,7 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
             name of its field, the field's metadata has it as ``key``
         table: the values
         where: source of the table, for the message
-        others: whether to ignore keys that are not fields
+        ignore_unknown: whether to ignore keys that are not fields
 
     Raises:
         ValueError: it is not a table, a key is unknown or missing, or a value is of another type.
@@ -120,7 +120,7 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
         raise ValueError(f"{where} must be a table, not {shorten(table)}")
     items = {key_of(item): item for item in fields(kind)}  # type: ignore[arg-type]
     for key in table:
-        if key not in items and not others:
+        if key not in items and not ignore_unknown:
             raise ValueError(f"{where} has {key!r}, which this version does not know")
     for key, item in items.items():
         needed = item.default is MISSING and item.default_factory is MISSING
@@ -132,7 +132,9 @@ def read_record(kind: type[T], table: object, where: str, others: bool = False) 
     values = {}
     for key, item in items.items():
         if key in table:
-            values[item.name] = read_value(hints[key], table[key], f"{where}: {key}", others)
+            values[item.name] = read_value(
+                hints[key], table[key], f"{where}: {key}", ignore_unknown
+            )
     return kind(**values)
 
 
@@ -142,9 +144,9 @@ def key_of(item: "Field[Any]") -> str:
     return key
 
 
-def read_value(hint: Any, value: Any, where: str, others: bool) -> Any:
+def read_value(hint: Any, value: Any, where: str, ignore_unknown: bool) -> Any:
     """Read a value of the hint's type; a table becomes the dataclass in the hint."""
     record = next((kind for kind in types_in(hint) if is_dataclass(kind)), None)
     if record is None or value is None:
         return value
-    return read_record(record, value, where, others)  # type: ignore[arg-type, type-var]
+    return read_record(record, value, where, ignore_unknown)  # type: ignore[arg-type, type-var]
