@@ -34,7 +34,7 @@ from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.folders.run import Run
 from vaswani.paper.runner import run_commands
-from vaswani.training.run_record import trained_differently
+from vaswani.training.run_record import training_difference
 from vaswani_transformer.schedule import learning_rate
 
 #: in a run's statistics: bits per token, without label smoothing
@@ -128,7 +128,7 @@ class Training(NamedTuple):
         if not Run(self.run).exists:
             return ""
         config = self.config
-        return trained_differently(config, fingerprint(config), Run(self.run))
+        return training_difference(config, fingerprint(config), Run(self.run))
 
     def average(self, count: int) -> Path:
         """Return the average of the run's last checkpoints."""

@@ -12,7 +12,7 @@ from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.common.files import write_json
 from vaswani.folders import model_folder
 from vaswani.folders.recipe import TextRecipe
-from vaswani.model_folder.packed_model import kept_options
+from vaswani.model_folder.packed_model import packed_options
 from vaswani_transformer.io.folder_table import ModelTable
 from vaswani_transformer.io.packed import write_weights
 
@@ -50,7 +50,7 @@ def write(
 ) -> None:
     """Pack a model with one dictionary for both sides, and what splits its text, if anything."""
     table = ModelTable(
-        architecture={name: getattr(model.cfg, name) for name in kept_options()},
+        architecture={name: getattr(model.cfg, name) for name in packed_options()},
         text=recipe.to_json(),
         generation={"beam": 2, "max_len_a": 1, "max_len_b": 5},
         origin={},

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from experiments.fairseq_runs import Training
-from experiments.parsing.search import Brackets, PartialTree, batches, greedy, padded
+from experiments.parsing.search import Brackets, PartialTree, batches, greedy, pad
 from experiments.parsing.text import TARGET, nearest_in_length
 from vaswani.configuration.plugin import load_user_dir
 from vaswani.data.text import read_lines
@@ -60,7 +60,7 @@ class Parser:
             sources = [own_sources[place] for place in nearest_in_length(lengths)]
         written: dict[int, list[str]] = {}
         for batch in batches(lengths):
-            source = padded([sources[place] for place in batch])
+            source = pad([sources[place] for place in batch])
             memory = memory_of(self.model.encoder(source))
             longest = max(lengths[place] for place in batch) + EXTRA
             partial = [PartialTree(self.brackets, lengths[place]) for place in batch]
@@ -82,8 +82,8 @@ class Parser:
         opening = torch.tensor(list(self.brackets.opening))
         bits = []
         for batch in batches([len(target) for target in targets]):
-            source = padded([sources[place] for place in batch])
-            target = padded([targets[place] for place in batch])
+            source = pad([sources[place] for place in batch])
+            target = pad([targets[place] for place in batch])
             shifted = target.roll(1, dims=1)
             shifted[:, 0] = EOS
             logits = self.model(source, None, shifted)[0]

@@ -44,7 +44,7 @@ class Grammar(NamedTuple):
     middle: Any
 
 
-def nested(tree: Tree) -> Node:
+def nest(tree: Tree) -> Node:
     """Convert a tree to nodes, from its root."""
     path: list[Node] = [(ROOT, [])]
     for token in linearise(tree, tags=True):
@@ -78,7 +78,7 @@ def learn(trees: Sequence[Tree], remembered: int = REMEMBERED) -> Grammar:
     """Learn a grammar by counting the rules of trees."""
     counts: Counter[tuple[str, ...]] = Counter()
     for tree in trees:
-        counts.update(rules_of(nested(tree), remembered))
+        counts.update(rules_of(nest(tree), remembered))
     of_parent: Counter[str] = Counter()
     for rule, count in counts.items():
         of_parent[rule[0]] += count

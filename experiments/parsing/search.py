@@ -111,7 +111,7 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
     return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 
 
-def padded(rows: Sequence[list[int]]) -> torch.Tensor:
+def pad(rows: Sequence[list[int]]) -> torch.Tensor:
     """Pad rows of different lengths into one tensor."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

@@ -45,12 +45,12 @@ def test_the_average_is_the_mean_and_has_the_losses_of_training(
     validation = Validation(averaged, Run(tmp_path))
     for path in inputs:
         state = load_checkpoint(path)
-        found = validation.measured(state["model"])
+        found = validation.measure(state["model"])
         said = state["extra_state"]["val_loss"]  # what fairseq logged: valid_loss, to 3 digits
         assert found["loss"] == pytest.approx(said, abs=6e-4)
     updates = state["optimizer_history"][-1]["num_updates"]
     assert stored.beside[updates] == found["nll_loss"], "of the last, alone"
-    own = validation.measured(mean)["nll_loss"]
+    own = validation.measure(mean)["nll_loss"]
     assert stored.loss == pytest.approx(own, abs=1e-5) != found["nll_loss"]
     assert averaged.stat().st_size < 0.6 * inputs[0].stat().st_size  # no optimizer state
 
@@ -68,7 +68,7 @@ def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Pa
     losses = [validation(model) for model in models]
     assert losses[0] == losses[2] < losses[1]
     said = load_checkpoint(trained)["extra_state"]["val_loss"]
-    found = validation.measured(models[0])
+    found = validation.measure(models[0])
     assert found["loss"] == pytest.approx(said, abs=6e-4)
     assert losses[0] == found["nll_loss"] < found["loss"], "without label smoothing"
     assert validation({name: 9 * value for name, value in models[0].items()}) > losses[0] + 1

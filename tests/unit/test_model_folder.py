@@ -17,7 +17,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.folders.exported_model import EXPORTED, read_model
 from vaswani.folders.model_folder import ModelFolder, sibling
-from vaswani.model_folder.packed_model import kept_options
+from vaswani.model_folder.packed_model import packed_options
 from vaswani.training.run_record import HOW_IT_COMPUTES
 from vaswani_transformer import Transformer
 
@@ -151,7 +151,7 @@ def test_damaged_codes_are_named(folder):
 
 def test_a_folder_keeps_every_option_that_says_what_the_model_is():
     left_out = {*HOW_IT_COMPUTES, "share_all_embeddings", "_name"}
-    assert set(kept_options()) == {f.name for f in fields(VaswaniTransformerConfig)} - left_out
+    assert set(packed_options()) == {f.name for f in fields(VaswaniTransformerConfig)} - left_out
 
 
 VALUES = [None, True, -1, 10**30, float("nan"), "text", [1], {"a": 1}]

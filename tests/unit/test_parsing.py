@@ -20,11 +20,11 @@ GOLD = read_trees(Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb")
 
 def log_p(tree: Tree, trees: list[Tree], remembered: int) -> float:
     """Return a tree's log-probability, by counting the rules of the training trees."""
-    rules = Counter(r for one in trees for r in pcfg.rules_of(pcfg.nested(one), remembered))
+    rules = Counter(r for one in trees for r in pcfg.rules_of(pcfg.nest(one), remembered))
     parents: Counter = Counter()
     for rule, count in rules.items():
         parents[rule[0]] += count
-    used = pcfg.rules_of(pcfg.nested(tree), remembered)
+    used = pcfg.rules_of(pcfg.nest(tree), remembered)
     return sum(math.log(rules[rule] / parents[rule[0]]) for rule in used)
 
 
@@ -84,7 +84,7 @@ def test_constrained_search_writes_one_tree_with_a_leaf_for_each_word(tags: bool
 
 def test_constrained_search_can_write_the_treebanks_trees() -> None:
     types = Vocabulary(sorted({token for tree in GOLD for token in linearise(tree)}))
-    whole = [tree for tree in GOLD if [type(one) for one in pcfg.nested(tree)[1]] == [tuple]]
+    whole = [tree for tree in GOLD if [type(one) for one in pcfg.nest(tree)[1]] == [tuple]]
     for tree in whole:
         partial = PartialTree(Brackets(types), len(tree.words))
         for token in types.encode(linearise(tree)):

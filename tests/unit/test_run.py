@@ -63,7 +63,7 @@ def test_scored_subsets_are_those_with_a_report(tmp_path):
         translations.scores_file.write_text('{"bleu": {}}')
         translations.record_file.write_text('{"checkpoint": "c"}')
     run.translations("train").record_file.write_text("{}")
-    assert run.scored() == [run.translations("test"), run.translations("valid")]
+    assert run.scored_translations() == [run.translations("test"), run.translations("valid")]
     assert run.translations("train").record() is None
 
 

@@ -201,7 +201,7 @@ def test_a_test_set_of_sacrebleus_with_published_figures(newstest, capsys):
 @pytest.mark.paper("table 2")
 def test_published_figures_belong_to_one_test_set():
     """Table 2, Table 3, and nothing beside another set, another pair or a part of a set."""
-    of = published.published
+    of = published.published_figures
     assert of("wmt14/full", ("en", "fr"), 3003)[0][1:3] == (38.1, 41.8)
     assert of("wmt13", ("en", "de"), 3000)[0][1:3] == (25.8, 26.4)
     others = [("wmt14/full", ("de", "en"), 3003), ("wmt14/full", ("en", "de"), 20)]

@@ -10,7 +10,13 @@ import torch
 from vaswani import cli
 from vaswani.paper import table1
 from vaswani.paper.layers import LAYERS, K, Layer, R
-from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequential_steps
+from vaswani.paper.table1 import (
+    cost,
+    count_multiplications,
+    crossing,
+    longest_path,
+    sequential_steps,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME: dict[str, Layer] = {layer.name: layer for layer in LAYERS}
@@ -22,7 +28,7 @@ pytestmark = pytest.mark.paper("table 1")
 @pytest.mark.parametrize("n, d", [(24, 16), (40, 16), (24, 256)])
 def test_multiplications_are_those_of_the_formula(n: int, d: int) -> None:
     """The paper's entry leaves out the projections, and that a cell has several matrices."""
-    assert {layer.name: counted(layer, n, d) for layer in LAYERS} == {
+    assert {layer.name: count_multiplications(layer, n, d) for layer in LAYERS} == {
         "self-attention": 4 * n * d * d + 2 * n * n * d,
         "RNN": 2 * n * d * d,
         "GRU": 6 * n * d * d,
@@ -32,7 +38,7 @@ def test_multiplications_are_those_of_the_formula(n: int, d: int) -> None:
         "self-attention (restricted)": 4 * n * d * d + 2 * R * n * d,
     }
     for layer in LAYERS:
-        assert layer.formula.multiplications(n, d) <= counted(layer, n, d)
+        assert layer.formula.multiplications(n, d) <= count_multiplications(layer, n, d)
 
 
 def test_the_papers_term_is_its_entry_without_a_factor() -> None:

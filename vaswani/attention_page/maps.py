@@ -127,7 +127,7 @@ def is_run_or_checkpoint(name: str) -> bool:
     path = Path(name)
     if path.is_file() or (path.suffix == ".pt" and not path.is_dir()):
         return True
-    runs = (run for run in Run.named(name) if run.folder.is_dir())
+    runs = (run for run in Run.candidates(name) if run.folder.is_dir())
     run = next(runs, Run(path))
     return run.exists and not is_model_folder(run.folder)
 

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
             raise UserError(
                 "--last selects checkpoints of a run: leave it out if you name checkpoint files"
             )
-        parts = checkpoints.named(options.inputs)
+        parts = checkpoints.find_each(options.inputs)
         name = f"checkpoint_average_of{len(parts)}.pt"
     else:
         parts = checkpoints.checkpoints_in(folder)

@@ -44,7 +44,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(numbers: Sequence[int], most: int = 20) -> str:
+def list_numbers(numbers: Sequence[int], most: int = 20) -> str:
     """Return the first numbers and how many follow: ``3, 1,205 and 18 more``."""
     more = len(numbers) - most
     return ", ".join(f"{n:,}" for n in numbers[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -76,7 +76,7 @@ def map_ordered(
     def done(item: Item) -> Result:
         worker = idle.get()
         try:
-            result: Result = _asked(worker, item, advice)
+            result: Result = _ask(worker, item, advice)
             return result
         finally:
             idle.put(worker)
@@ -84,7 +84,7 @@ def map_ordered(
     threads = ThreadPoolExecutor(workers)
     try:
         for _ in range(workers):
-            idle.put(_started(make, method, processes))
+            idle.put(_start(make, method, processes))
         waiting = deque(threads.submit(done, item) for item in islice(items, 2 * workers))
         while waiting:
             yield waiting.popleft().result()
@@ -97,7 +97,7 @@ def map_ordered(
             process.join()
 
 
-def _started(
+def _start(
     make: Callable[[], Work[Item, Result]], method: str, processes: list[BaseProcess]
 ) -> Worker:
     """Start a process, add it to the list, and return it with the pipe to it."""
@@ -113,7 +113,7 @@ def _started(
     return Worker(process, own_end)
 
 
-def _asked(worker: Worker, item: object, advice: str) -> Any:
+def _ask(worker: Worker, item: object, advice: str) -> Any:
     """Return a process's result for an item; raise UserError if it was killed, or its own error."""
     try:
         worker.pipe.send(item)

@@ -66,7 +66,7 @@ def limits_of(recipe: Recipe, stage: str) -> dict[str, Limits]:
         limited = limits
     else:  # extremely long words are kept from the BPE in any case
         limited = Limits() if stage == "tok" else None
-    return {split: limited for split in recipe.splits if limited and recipe.cleaned(split)}
+    return {split: limited for split in recipe.splits if limited and recipe.is_cleaned(split)}
 
 
 @dataclass

@@ -261,7 +261,7 @@ def make_text(job: Job, out: Path) -> StageReport:
                     cleaning_work,
                     replace(recipe.text, normalise="all" if normalised else "none"),
                     names=(str(pair[0]), str(pair[1])),
-                    clean_up=recipe.cleaned(split),
+                    clean_up=recipe.is_cleaned(split),
                     lenient=bool(recipe.archives) and split == "train",
                     valid_every=recipe.valid_every if split == "train" else None,
                     before=report.seen,

@@ -26,7 +26,7 @@ def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
     blank.
     """
     normalise = normaliser(recipe.language(lang)) if recipe.normalise == "all" else str
-    compose = composed if recipe.unicode == "NFC" else str
+    compose = to_nfc if recipe.unicode == "NFC" else str
 
     def clean(line: str) -> str:
         line = normalise(compose(line.rstrip("\r")))
@@ -35,7 +35,7 @@ def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
     return clean
 
 
-def composed(line: str) -> str:
+def to_nfc(line: str) -> str:
     """Return a line in Unicode's form NFC: letters with their accents as one character, if there is
     one.
 

@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_plugin.compat.scope import is_plugin_model
-from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.errors import UserError, list_numbers, plural
 from vaswani.common.files import atomic_write, check_folder, is_inside, sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.common.outputs import key_of
@@ -134,7 +134,7 @@ def print_report(report: Mapping[str, Any], path: Path) -> None:
         count = plural(len(left_out), "sentence")
         print(
             f"warning: {count} longer than the model's limit, left empty in {path}: "
-            f"{listed(left_out)}",
+            f"{list_numbers(left_out)}",
             file=sys.stderr,
         )
     done = f"{report['sentences']:,} sentences by {report['checkpoint']}"

@@ -130,7 +130,7 @@ def as_json(line: TranslatedLine, nbest: int, with_alignment: bool) -> str:
     """
     record: Table = {
         "text": line.text,
-        "score": rounded(line.score),
+        "score": round_score(line.score),
         "too_long": line.too_long,
         "unusually_long": line.unusually_long,
         "sentences": line.sentences,
@@ -148,7 +148,7 @@ def hypotheses(translation: Translation, nbest: int, with_alignment: bool) -> li
     """Return the hypotheses of a line that was translated as one sentence, best first."""
     records = []
     for hypothesis in translation.hypotheses[:nbest]:
-        record: Table = {"text": hypothesis.text, "score": rounded(hypothesis.score)}
+        record: Table = {"text": hypothesis.text, "score": round_score(hypothesis.score)}
         if with_alignment:
             record["tokens"] = hypothesis.tokens
             record["alignment"] = hypothesis.alignment
@@ -156,6 +156,6 @@ def hypotheses(translation: Translation, nbest: int, with_alignment: bool) -> li
     return records
 
 
-def rounded(score: float | None) -> float | None:
+def round_score(score: float | None) -> float | None:
     """Round a score to the four decimal places that ``--scores`` prints."""
     return None if score is None else round(score, 4)

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.errors import UserError, list_numbers, plural
 from vaswani.common.files import (
     atomic_write,
     locked,
@@ -123,12 +123,12 @@ class Tally:
         if left_out:
             print(
                 f"warning: {plural(len(left_out), 'line')} longer than the model's limit, not "
-                f"translated and left empty in {where}: {listed(left_out)}",
+                f"translated and left empty in {where}: {list_numbers(left_out)}",
                 file=sys.stderr,
             )
         if self.long_lines:
             more = self.long_lines - len(self.long_examples)
-            numbers = listed(self.long_examples) + (f" and {more:,} more" if more else "")
+            numbers = list_numbers(self.long_examples) + (f" and {more:,} more" if more else "")
             print(
                 f"warning: {plural(self.long_lines, 'line')} with a sentence longer than {long}, "
                 f"whose translation may be incomplete: {numbers}",

@@ -75,7 +75,7 @@ def check_types_are_unique(folder: ModelFolder, target: Target) -> None:
 
 def find_model_folder(name: str) -> Path:
     """Find a packed model, also a run's; raise UserError if the run has a better model."""
-    for run in Run.named(name):
+    for run in Run.candidates(name):
         if run.exists and is_model_folder(run.model):
             check_is_best(run)
             return run.model

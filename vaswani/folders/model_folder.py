@@ -246,7 +246,7 @@ def missing_model(path: Path) -> UserError:
             f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
             "MODEL' makes one from it"
         )
-    run = next((run for run in Run.named(str(path)) if run.exists), None)
+    run = next((run for run in Run.candidates(str(path)) if run.exists), None)
     if run:
         return UserError(
             f"{path} is a run, not a model folder: run 'vaswani pack {path}', and give {run.model}"

@@ -180,7 +180,7 @@ class Recipe:
         named = getattr(self, split)
         return [named] if isinstance(named, str) else list(named or [])
 
-    def cleaned(self, split: str) -> bool:
+    def is_cleaned(self, split: str) -> bool:
         """Return whether pairs may be left out of a set: of training and held-out pairs."""
         return split == "train" or (split == "valid" and bool(self.valid_every))
 

@@ -234,7 +234,7 @@ class Run:
     # ---- which ----------------------------------------------------------------------------------
 
     @classmethod
-    def named(cls, name: str) -> list["Run"]:
+    def candidates(cls, name: str) -> list["Run"]:
         """Return the runs that a name may mean: a path, or a name under ./runs."""
         return [cls(folder) for folder in (Path(name), RUNS / name, RUNS / file_stem(name))]
 
@@ -245,7 +245,7 @@ class Run:
         Raises:
             UserError: there is no such folder, or nothing was trained in it.
         """
-        for run in cls.named(name):
+        for run in cls.candidates(name):
             if run.exists:
                 return run
         names = sorted(path.parent.name for path in RUNS.glob(f"*/{CONFIGURATION}"))
@@ -384,7 +384,7 @@ class Run:
         """Return the translations of a subset, and their scores."""
         return Translations(self.evaluation, subset)
 
-    def scored(self) -> list[Translations]:
+    def scored_translations(self) -> list[Translations]:
         """Return the translations that have a report of scores."""
         reports = sorted(self.evaluation.glob(f"*{SCORES}"))
         return [self.translations(path.name.removesuffix(SCORES)) for path in reports]

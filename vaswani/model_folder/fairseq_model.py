@@ -16,7 +16,7 @@ from torch import Tensor
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.errors import UserError
 from vaswani.model_folder.convert import from_fairseq
-from vaswani.model_folder.packed_model import kept_options
+from vaswani.model_folder.packed_model import packed_options
 from vaswani_transformer.config import ACTIVATION_NAMES
 from vaswani_transformer.io.packed import MATRICES
 
@@ -72,7 +72,7 @@ def model_from_fairseq(
     check_final_norms(completed, parameters, where)
     source, target, output = MATRICES
     defaults = VaswaniTransformerConfig()
-    architecture = {name: completed.get(name, getattr(defaults, name)) for name in kept_options()}
+    architecture = {name: completed.get(name, getattr(defaults, name)) for name in packed_options()}
     architecture.update(
         sinusoid_layout="fairseq",
         layer_norm_eps=1e-5,

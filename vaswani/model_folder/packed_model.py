@@ -16,7 +16,7 @@ from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io.folder_table import Variant
 
 
-def kept_options() -> list[str]:
+def packed_options() -> list[str]:
     """Return the options that define the model, in the order of the folder's file.
 
     The others say how it begins (``init``), or the same in other words.

@@ -32,7 +32,7 @@ def packed_scores(
     """
     scores: dict[str, dict[str, dict[str, Any]]] = {}
     digest = sha256_of(checkpoint)
-    for scored in run.scored():
+    for scored in run.scored_translations():
         subset = scored.subset
         record = scored.record()
         if record is None:  # of a file, which 'vaswani generate' did not make

@@ -17,7 +17,7 @@ from vaswani.configuration.plugin import to_dict
 from vaswani.data.data_bin import load_dictionary
 from vaswani.folders.data_bin import DataBin
 from vaswani.model_folder.fairseq_model import model_from_fairseq
-from vaswani.model_folder.packed_model import kept_options, model_class, plugin_config, task_for
+from vaswani.model_folder.packed_model import model_class, packed_options, plugin_config, task_for
 from vaswani_transformer.io.folder_table import Variant
 from vaswani_transformer.io.packed import read_config
 
@@ -131,7 +131,7 @@ def architecture_of(name: str, options: Section) -> tuple[dict[str, Any], Varian
         options: it was trained with
     """
     defaults = VaswaniTransformerConfig()
-    architecture = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
+    architecture = {key: options.get(key, getattr(defaults, key)) for key in packed_options()}
     if options.get("share_all_embeddings"):  # which includes the decoder's, and is not kept
         architecture["share_decoder_input_output_embed"] = False
     if MODEL_REGISTRY[name].__module__ == "transformer_plugin.model":

@@ -91,7 +91,7 @@ def run(options: Options) -> int:
     commands = (command_of(target, stage, gpus, here) for stage in pending(target))
     if options.dry_run:
         lines = list(commands)  # the plan is printed first
-        print("\n".join(expected(target)))
+        print("\n".join(expected_figures(target)))
         print("\nNothing is done now. Without --dry-run (the batch is planned on prepared data):")
         return run_commands(lines, dry_run=True)
     if not target.is_finished:
@@ -271,7 +271,7 @@ def batch_of(target: Reproduction, gpus: int) -> list[str]:
 # ---- results --------------------------------------------------------------------------------
 
 
-def expected(target: Reproduction) -> list[str]:
+def expected_figures(target: Reproduction) -> list[str]:
     """Return the figures of the paper and of other reports."""
     if target.row:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"

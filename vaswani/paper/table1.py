@@ -31,7 +31,7 @@ PAPER = ("complexity", "sequential", "path")
 # ---- measured --------------------------------------------------------------------------------
 
 
-def counted(layer: Layer, n: int, d: int) -> int:
+def count_multiplications(layer: Layer, n: int, d: int) -> int:
     """Count the multiplications in matrix products and convolutions, by torch's counter."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -123,7 +123,10 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
     """
 
     def coefficients(which: Layer) -> tuple[float, float]:
-        short, long = counted(which, SHORT, d) / SHORT, counted(which, LONG, d) / LONG
+        short, long = (
+            count_multiplications(which, SHORT, d) / SHORT,
+            count_multiplications(which, LONG, d) / LONG,
+        )
         squared = (long - short) / (LONG - SHORT)
         return short - squared * SHORT, squared
 
@@ -148,7 +151,7 @@ def measure_layers() -> dict[str, Any]:
                     "n": COUNTED,
                     "d": d,
                     "formula": layer.formula.multiplications(COUNTED, d),
-                    "counted": counted(layer, COUNTED, d),
+                    "counted": count_multiplications(layer, COUNTED, d),
                 },
                 "sequential": {str(n): sequential_steps(layer, n) for n in (SHORT, LONG)},
                 "path": {str(n): longest_path(layer, n) for n in (SHORT, LONG)},

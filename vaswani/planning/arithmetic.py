@@ -37,7 +37,7 @@ class Sizes:
     key_width: int | None = None
     value_width: int | None = None
 
-    def projected(self, heads: int) -> float:
+    def projection_width(self, heads: int) -> float:
         """Return h (k + v) / 2, which is d unless the head widths are given."""
         even = self.d / heads
         return heads * ((self.key_width or even) + (self.value_width or even)) / 2
@@ -67,7 +67,7 @@ def source_flops(sizes: Sizes, source: float) -> float:
     query meets S keys and weighs S values: 2 S · hk each. The decoder's keys and values over the
     encoder's output, 2 d · hk weights per decoder layer, are computed once per source token.
     """
-    e, p = sizes.projected(sizes.encoder_heads), sizes.projected(sizes.decoder_heads)
+    e, p = sizes.projection_width(sizes.encoder_heads), sizes.projection_width(sizes.decoder_heads)
     layer = 2 * (4 * sizes.d * e + 2 * sizes.d * sizes.encoder_f) + 4 * source * e
     return sizes.encoder_layers * layer + sizes.decoder_layers * 4 * sizes.d * p
 
@@ -80,7 +80,7 @@ def target_flops(sizes: Sizes, source: float, target: float) -> float:
     mask), 2 T · hk in all, and to S source tokens, 4 S · hk. The output matrix (3.4) has d V
     weights.
     """
-    p = sizes.projected(sizes.decoder_heads)
+    p = sizes.projection_width(sizes.decoder_heads)
     layer = 2 * (6 * sizes.d * p + 2 * sizes.d * sizes.decoder_f) + 2 * target * p + 4 * source * p
     return sizes.decoder_layers * layer + 2 * sizes.d * sizes.vocabulary
 
@@ -139,7 +139,7 @@ def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
     copies = 4 + (use.product_bytes if use.product_bytes < 4 else 0)
 
     def layer(heads: int, inner: int, blocks: int) -> float:
-        products = 4 * sizes.projected(heads) + 2 * sizes.d
+        products = 4 * sizes.projection_width(heads) + 2 * sizes.d
         weights = copies * heads * LONG_SENTENCE if use.attention_weights else 0
         attention = use.product_bytes * products + wide + weights
         return blocks * attention + use.product_bytes * (2 * inner + 2 * sizes.d) + wide

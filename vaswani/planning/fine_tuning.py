@@ -70,7 +70,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
     settings = replace(SETTINGS, batch_tokens=target_tokens, warmup=(warmup, warmup, warmup))
     conditions = replace(conditions, settings=settings)
     experiment = fine_tuning(conditions, batch, trained)
-    first_experiment.configured(experiment)
+    first_experiment.configuration_of(experiment)
     start = f"from {trained.checkpoint.path}, after {trained.checkpoint.updates:,} updates"
     return experiment, [start, *first_experiment.facts(conditions, batch)]
 
@@ -121,7 +121,9 @@ def batch_for(
     """
     max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
-    config = first_experiment.configured(fine_tuning(conditions, first_experiment.DRAFT, trained))
+    config = first_experiment.configuration_of(
+        fine_tuning(conditions, first_experiment.DRAFT, trained)
+    )
     text = batching.training_text(config)
     saved = checkpoint_metadata(trained.checkpoint.path)
     if other_dictionaries(text.task, saved.get("task_state") or {}):

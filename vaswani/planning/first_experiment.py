@@ -149,7 +149,7 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
         UserError: the data cannot be trained on, or the machine is too small.
     """
     conditions = conditions_of(name, data, preset)
-    config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
+    config = configuration_of(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
     text = batching.training_text(config)
     target_tokens = batch_tokens(conditions, text, conditions.settings.batch_tokens)
     most = CPU_MAX_TOKENS
@@ -162,11 +162,11 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     gpus = max(1, conditions.gpus)
     batch = batching.choose_batch(config, text, gpus, most, target_tokens=target_tokens)
     experiment = new_model(conditions, batch, target_tokens)
-    configured(experiment)
+    configuration_of(experiment)
     return experiment, facts(conditions, batch)
 
 
-def configured(experiment: str) -> DictConfig:
+def configuration_of(experiment: str) -> DictConfig:
     """Return fairseq's configuration of an experiment; raise now if anything is wrong with it."""
     where = "the new experiment"
     return config_of(parse_yaml(experiment, where), where)

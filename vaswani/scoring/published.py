@@ -64,7 +64,9 @@ FIGURES: dict[tuple[str, str], list[Figure]] = {
 }
 
 
-def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) -> list[Figure]:
+def published_figures(
+    test_set: str | None, pair: tuple[str, str] | None, lines: int
+) -> list[Figure]:
     """Return published figures for a test set with this many sentences; none for other text."""
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []

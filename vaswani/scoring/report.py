@@ -9,7 +9,7 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
-from vaswani.common.errors import UserError, listed, plural
+from vaswani.common.errors import UserError, list_numbers, plural
 from vaswani.common.files import atomic_write, is_report, output_file, sha256_of, writing
 from vaswani.data import round_trip
 from vaswani.data.tokenisation import moses_tokeniser
@@ -46,7 +46,7 @@ def report_scores(
     """
     warn(system.main)
     results, left_out = score(system)
-    figures = published.published(system.test_set, system.pair, len(system.main.references))
+    figures = published.published_figures(system.test_set, system.pair, len(system.main.references))
     lines = [*table(results), conditions(system)]
     report: dict[str, object] = {key: row.to_json() for key, row in results.items()}
     report.update(facts(system), left_out=left_out)
@@ -210,7 +210,7 @@ def warn(lines: AlignedLines) -> None:
     if empty:
         print(
             f"warning: {len(empty):,} of {len(lines.references):,} sentences have no translation "
-            f"in {path}: lines {listed(empty)}",
+            f"in {path}: lines {list_numbers(empty)}",
             file=sys.stderr,
         )
     if looks_tokenised(lines.hypotheses) and not looks_tokenised(lines.references):

@@ -17,7 +17,7 @@ from vaswani.common.errors import UserError, plural
 from vaswani.common.files import sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.data.text import read_lines
-from vaswani.data.tokenisation import composed
+from vaswani.data.tokenisation import to_nfc
 from vaswani.decoding.translations import translation_outputs
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Name
@@ -311,7 +311,7 @@ def align(lines: list[str], sides: list[list[str]], files: tuple[Path, ...]) -> 
 def read_composed(path: Path) -> list[str]:
     """Read the lines of a file in Unicode's form NFC, and print how many were in another."""
     lines = list(read_lines(path))
-    in_nfc = [*map(composed, lines)]
+    in_nfc = [*map(to_nfc, lines)]
     changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))
     if changed:
         print(

@@ -80,7 +80,7 @@ def checkpoints_in(folder: Path) -> list[Checkpoint]:
     return [by_updates[number] for number in sorted(by_updates)]
 
 
-def named(inputs: Sequence[str]) -> list[Checkpoint]:
+def find_each(inputs: Sequence[str]) -> list[Checkpoint]:
     """Return the checkpoints with these file names, fewest updates first.
 
     Raises:
@@ -109,7 +109,7 @@ def checkpoint_folder(name: str) -> Path | None:
 
     A folder that has checkpoints is preferred to another folder of the same name.
     """
-    places = [place for run in Run.named(name) for place in (run.checkpoints, run.folder)]
+    places = [place for run in Run.candidates(name) for place in (run.checkpoints, run.folder)]
     folders = [place for place in places if place.is_dir()]
     filled = [place for place in folders if any(map(is_name_of_training, place.glob("*.pt")))]
     return next(iter(filled + folders), None)

@@ -128,7 +128,7 @@ def changed_data(config: DictConfig, data: Fingerprint, run: Run) -> list[str]:
     return changes
 
 
-def trained_differently(config: DictConfig, data: Fingerprint, run: Run) -> str:
+def training_difference(config: DictConfig, data: Fingerprint, run: Run) -> str:
     """Return how a run's training differs from a configuration: the first key, or file of the data.
 
     Empty if it does not, or if nothing was trained there. Options that only one of them has are

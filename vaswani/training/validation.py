@@ -67,12 +67,12 @@ class Validation:
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
     def __call__(self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None) -> float:
-        """Return the loss; infinite if it is not a number. Arguments and errors: ``measured``."""
-        logged = self.measured(parameters, on_batch)
+        """Return the loss; infinite if it is not a number. Arguments and errors: ``measure``."""
+        logged = self.measure(parameters, on_batch)
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
 
-    def measured(
+    def measure(
         self, parameters: Mapping[str, Tensor], on_batch: Progress | None = None
     ) -> dict[str, float]:
         """Return the criterion's values: ``loss`` (with label smoothing, if any), ``nll_loss`` …
