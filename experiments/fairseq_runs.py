@@ -33,7 +33,7 @@ from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.folders.run import Run
-from vaswani.paper.runner import run_commands
+from vaswani.reproduction.runner import run_commands
 from vaswani.training.run_record import training_difference
 from vaswani_transformer.schedule import learning_rate
 

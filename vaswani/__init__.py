@@ -5,7 +5,7 @@ one file per verb. The packages below, each importing only from earlier ones: ``
 subject), ``folders`` (the user's folders and their files), ``configuration`` (a training's YAML,
 complete in fairseq's sections), ``data`` (text, down to binarised data), ``training`` and
 ``model_folder``, ``planning`` (what a training takes, new configurations) and ``decoding``,
-``scoring``, then ``export``, ``attention_page`` and ``paper`` (its results).
+``scoring``, then ``export``, ``attention_page`` and ``reproduction`` (the paper's results).
 
 A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, so that
 ``vaswani --help`` answers at once; the packages below the commands import at the top.

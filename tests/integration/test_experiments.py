@@ -24,7 +24,7 @@ from tests.models import dictionary, task
 from tests.processes import ROOT
 from vaswani.common.find import find_config
 from vaswani.configuration.fairseq_config import fairseq_form, read_configuration
-from vaswani.paper import runner
+from vaswani.reproduction import runner
 
 TREES = Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb"
 TINY = ["embed_dim=16", "ffn_embed_dim=16", "layers=1", "attention_heads=2"]

@@ -21,7 +21,7 @@ import yaml
 
 from tests import archives, stock, wmt14_scripts
 from vaswani.folders.search_options import CPU_BATCH
-from vaswani.paper import runner
+from vaswani.reproduction import runner
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pairs in each training archive

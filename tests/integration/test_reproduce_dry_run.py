@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from vaswani import cli
-from vaswani.paper import reproduction
+from vaswani.reproduction import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"wmt14-en-{target}-{size}" for target in ("de", "fr") for size in ("base", "big")]
@@ -68,10 +68,10 @@ def test_a_dry_run_has_the_papers_figures(nowhere, capsys):
 @pytest.mark.parametrize("row", ["base", "A-h1", "E-learned", "big"])
 def test_a_row_of_table_3_has_a_command(monkeypatch, row):
     figures = TABLE_3["rows"][row]
-    options = reproduction.Options(name="wmt14-en-de-base", row=row)
-    target = reproduction.find_reproduction(options)
-    monkeypatch.setattr(reproduction, "batch_of", lambda *_: [])
-    found = {stage: reproduction.command_of(target, stage, 8, 8) for stage in target.stages}
+    options = full_size.Options(name="wmt14-en-de-base", row=row)
+    target = full_size.find_reproduction(options)
+    monkeypatch.setattr(full_size, "batch_of", lambda *_: [])
+    found = {stage: full_size.command_of(target, stage, 8, 8) for stage in target.stages}
     assert (target.paper["ppl"], target.paper["bleu"]) == (figures["ppl"], figures["bleu"])
     assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]
     assert found["generate"][1].endswith("checkpoints/checkpoint_last.pt"), "without averaging"

@@ -18,7 +18,7 @@ from vaswani.commands import average
 from vaswani.common.errors import UserError
 from vaswani.common.options import parse
 from vaswani.folders.run import Run
-from vaswani.paper import reproduction
+from vaswani.reproduction import full_size
 from vaswani.training.averaging import average_models
 from vaswani.training.checkpoints import describe, find_checkpoint
 
@@ -276,10 +276,10 @@ def test_reproduce_averages_again_where_training_went_on(run_folder: Path) -> No
     folder = run_folder / "checkpoints"
     made = folder / "checkpoint_average_last5.pt"
     order: Any = SimpleNamespace(checkpoint=made, run=Run(run_folder))
-    assert not reproduction.is_averaged(order)
+    assert not full_size.is_averaged(order)
     invoke(run_folder, "--last", 5)
     os.utime(made, (1, 1))
-    assert reproduction.is_averaged(order)
+    assert full_size.is_averaged(order)
     save(folder / "checkpoint_last.pt", 700)
     os.utime(folder / "checkpoint_last.pt", (1, 1))
-    assert not reproduction.is_averaged(order)
+    assert not full_size.is_averaged(order)

@@ -20,7 +20,7 @@ from vaswani import cli
 from vaswani.common import find
 from vaswani.common.options import Checked
 from vaswani.configuration.fairseq_config import read_configuration
-from vaswani.paper import FILES
+from vaswani.reproduction import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))

@@ -22,7 +22,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.find import find_config
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding
-from vaswani.paper import runner
+from vaswani.reproduction import runner
 
 Scores = dict[str, Any]
 ROWS = {"ours": {}, "not trained": {}}

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from vaswani import cli
-from vaswani.paper import table1
-from vaswani.paper.layers import LAYERS, K, Layer, R
-from vaswani.paper.table1 import (
+from vaswani.reproduction import table1
+from vaswani.reproduction.layers import LAYERS, K, Layer, R
+from vaswani.reproduction.table1 import (
     cost,
     count_multiplications,
     crossing,

@@ -17,23 +17,23 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from vaswani.paper import FILES
+from vaswani.reproduction import FILES
 
 
 def file_for(words: Sequence[str]) -> str:
-    """Return the file in ``vaswani.paper`` for the result that a command line names."""
-    return next((FILES[word] for word in words if word in FILES), "reproduction")
+    """Return the file in ``vaswani.reproduction`` for the result that a command line names."""
+    return next((FILES[word] for word in words if word in FILES), "full_size")
 
 
 def module_of(file: str) -> ModuleType:
-    """Import a file of ``vaswani.paper`` and return its module."""
-    return importlib.import_module(f"vaswani.paper.{file}")
+    """Import a file of ``vaswani.reproduction`` and return its module."""
+    return importlib.import_module(f"vaswani.reproduction.{file}")
 
 
 def options_for(words: Sequence[str]) -> type:
     """Return the dataclass of options for a command line."""
     file = file_for(words)
-    if file == "reproduction":  # it imports torch, for which --help does not wait
+    if file == "full_size":  # it imports torch, for which --help does not wait
         file = "options"
     options: type = module_of(file).Options
     return options

@@ -11,11 +11,11 @@ from vaswani.common.find import DOCS, file_stem, find_config, first_data_bin
 from vaswani.common.options import last_of_each
 from vaswani.common.yaml_tables import read_yaml
 from vaswani.folders.run import RUNS, Run
-from vaswani.paper import EXPERIMENTS, FILES
-from vaswani.paper.options import TABLE_4, Options
-from vaswani.paper.runner import run_commands
 from vaswani.planning import arithmetic
 from vaswani.planning.training_plan import table, training_plan
+from vaswani.reproduction import EXPERIMENTS, FILES
+from vaswani.reproduction.options import TABLE_4, Options
+from vaswani.reproduction.runner import run_commands
 from vaswani.scoring import published
 from vaswani.training.checkpoints import describe
 from vaswani.training.launch import gpus_to_use

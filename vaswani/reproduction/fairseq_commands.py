@@ -19,9 +19,9 @@ from vaswani.configuration.fairseq_config import parse_overrides
 from vaswani.folders.data_bin import SPLITS
 from vaswani.folders.prepared_text import SUBWORDS, PreparedText
 from vaswani.folders.search_options import GPU_BATCH
-from vaswani.paper.options import Options
-from vaswani.paper.reproduction import AVERAGED, PARSER, Reproduction, find_reproduction
 from vaswani.planning.arithmetic import PAPER_GPUS
+from vaswani.reproduction.full_size import AVERAGED, PARSER, Reproduction, find_reproduction
+from vaswani.reproduction.options import Options
 
 #: section of an experiment → the flag that names its component
 COMPONENTS = {

@@ -17,7 +17,7 @@ from typing import Any
 from vaswani.common.markdown import markdown_table
 from vaswani.common.options import argument, option
 from vaswani.common.outputs import FolderOutputs
-from vaswani.paper.layers import LAYERS, K, Layer, R
+from vaswani.reproduction.layers import LAYERS, K, Layer, R
 
 #: words and widths whose time and memory are measured
 LENGTHS, WIDTHS = (16, 64, 256, 1024, 2048), (64, 256, 1024)

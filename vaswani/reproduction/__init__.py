@@ -1,6 +1,6 @@
 """The paper's results: each file has its ``Options`` and ``run``, as a verb's file has."""
 
-#: result → its file; those that have none are in ``reproduction.py``
+#: result → its file; the others are in ``full_size.py``
 FILES = {"table1": "table1"}
 #: what was a result at a small size → its experiment, in a checkout
 EXPERIMENTS = {
