@@ -149,7 +149,7 @@ def run(each: Check, subject: Subject, failures: dict[str, Result]) -> Finding:
         if name not in failures:
             failures[name] = failure(name, problem)
         return not_run(f"{name}() fails")
-    except Exception as problem:  # of a model that is like none of those for which it was written
+    except Exception as problem:  # the model may be unlike any for which the check was written
         reason = f"the check {each.id} raised {type(problem).__name__}: {problem}"
         return not_run(" ".join(reason.split()))
     return finding

@@ -161,7 +161,7 @@ def output_reaches_next_layer(wiring: Wiring) -> Finding:
     lost = []
     for part in wiring.parts:
         if part.kind in ENCODER and part.layer == layers:
-            continue  # the next check's
+            continue  # the next check looks at it
         kind = ENCODER_ATTENTION if part.kind in ENCODER else SELF_ATTENTION
         end = LOGITS if part.layer == layers else wiring.part(kind, part.layer + 1)
         if not wiring.reaches(part, end):

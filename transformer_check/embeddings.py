@@ -206,7 +206,7 @@ def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Findi
     """Return a difference if the model adds the positions [L, D] more than once."""
     source, target = subject.source[:1], subject.target[:1]
     ids = source if function == "embedding" else target
-    with PositionSums(table) as trace:  # with gradients: without, torch's encoder is fused
+    with PositionSums(table) as trace:  # with gradients, since torch's encoder is fused without
         subject.call("logits", subject.model, source, target)
     count = trace.count(ids.size(1))
     if count <= 1:
@@ -242,7 +242,7 @@ def learned_tables(subject: Subject) -> list[str]:
         try:
             if subject.defines(function) and has_trained_positions(subject, function):
                 functions.append(f"{function}()")
-        except AdapterError:  # a finding of the checks that need it
+        except AdapterError:  # the checks that need the function report it
             continue
     return functions
 

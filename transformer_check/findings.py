@@ -21,12 +21,12 @@ class Finding:
 
     Args:
         status: one of :data:`STATUSES`
-        found: what the model does, measured
-        expected: what the paper's model does, in the same words and units
-        says: the sentence of this finding, if it says more than the check's own two sentences
+        found: what was measured in the model
+        expected: the same of the paper's model, in the same words and units
+        says: a sentence that says more than the check's own two, and replaces them
         fix: what to change, if that is certain
         modules: names of the modules concerned, as in ``model.named_modules()``
-        explains: ids of checks that fail for the same cause, beside those that the check names
+        explains: ids of checks that fail for the same cause, in addition to the check's own
         reason: why the check was not run
     """
 

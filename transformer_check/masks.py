@@ -54,7 +54,7 @@ class Masks:
         with trace_model(replay=doubled, layouts=subject.layouts):
             after = subject.logits(source, target)
         self.is_normalised = difference(before, after) < SAME
-        """whether weights are divided by their sum after the softmax"""
+        """whether the model divides weights by their sum after the softmax"""
         later = [weights_of_later(event, t) for event in trace.events]
         with trace_model(replay=later, layouts=subject.layouts):
             after = subject.logits(source, target)

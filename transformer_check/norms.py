@@ -108,7 +108,7 @@ class Norms:
         gains = [gain for _, gain in norm_modules(subject, model)]
         rng = torch.Generator().manual_seed(17)
         zero = set_to_zero(parameters_of_sublayers(subject, model))
-        # with gradients: without, torch's encoder has no padding, in tensors of its own
+        # with gradients, since torch's encoder uses nested tensors without
         with zero, record_norms(subject, model) as calls:
             for gain in gains:
                 gain.data.copy_(0.5 + torch.rand(gain.shape, generator=rng))
@@ -156,7 +156,7 @@ def look_for_pre_norm(subject: Subject, side: str) -> Finding:
     places = norms_of(subject).places(side)
     if not places:
         return not_run("no module with a gain of d_model ones was called: norms without gains")
-    if 2 * places.count(PRE) < len(places):  # some code norms an input for one purpose more
+    if 2 * places.count(PRE) < len(places):  # some code normalises an input once more
         return passed()
     return variant(
         f"x + Sublayer(LayerNorm(x)) in {places.count(PRE)} of {len(places)} places",

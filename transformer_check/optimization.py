@@ -42,7 +42,7 @@ def rate(subject: Subject) -> Finding:
             )
         seen[step] = float(value)
     expected = {step: equation_3(step) for step in seen}
-    wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN is wrong
+    wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN counts as wrong
     if not wrong:
         return passed()
     says = name_rate(seen)

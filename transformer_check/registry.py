@@ -20,7 +20,7 @@ NOT_COVERED = (
     "the training itself",
     "averaged checkpoints",
 )
-"""what no check looks at"""
+"""aspects of a model that no check covers"""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Check:
         section: of the paper
         passes: the sentence when the model agrees with the paper
         fails: the sentence when it does not
-        look: the function that looks
-        needs: functions of the file without which there is nothing to look at
+        look: the function of the check
+        needs: functions of the file that the check calls
         side: ``encoder`` or ``decoder``, ``source`` or ``target``, where a check has both
         explains: ids of checks that also fail where this one fails, for the same cause
     """

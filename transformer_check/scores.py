@@ -35,7 +35,7 @@ ACTIVATIONS = {
     "leaky_relu": "leaky ReLU",
     "native_layer_norm": "LayerNorm",
 }
-"""operation → what it is to the matrix product or the sum that gets its result"""
+"""operation of torch → activation that its result has in a matrix product or a sum"""
 NORMS = ("linalg_vector_norm", "norm")
 
 
@@ -44,7 +44,7 @@ class Product(NamedTuple):
 
     numbers: Tensor
     factor: float
-    """of its two operands"""
+    """product of the factors of its operands"""
     width: int
     activations: tuple[str, ...]
     """the activations of its operands"""
@@ -83,16 +83,16 @@ class Scales(TorchDispatchMode):
         self.layouts = layouts
         self.wide = wide
         self.activations: dict[int, str] = {}
-        """place → activation of the numbers there"""
+        """address of a tensor → the activation whose output it is"""
         self.weights: dict[int, float] = {}
-        """place → factor of the attention weights there"""
+        """address of attention weights → their factor"""
         self.factors_of_weights: list[float] = []
         self.strays: list[tuple[str, str]] = []
-        """activation, and what gets its result"""
+        """activation, and the operation that uses its output"""
         self.factors: dict[int, float] = {}
         self.products: list[Product] = []
         self.scales: list[Scale] = []
-        self.alive: list[Any] = []  # so that no place is used twice
+        self.alive: list[Any] = []  # so that no address is used again
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -140,7 +140,7 @@ class Scales(TorchDispatchMode):
         if name in SOFTMAX:
             self.weights[place(first)] = 1.0
         elif name in ACTIVATIONS and self.activation(args[0]) == "norm":
-            self.activations[place(first)] = "norm"  # a norm that is kept from being zero
+            self.activations[place(first)] = "norm"  # a clamp that keeps a norm above zero
         elif name in ACTIVATIONS or name in NORMS:
             self.activations[place(first)] = ACTIVATIONS.get(name, "norm")
         elif name in TIMES and isinstance(args[0], Tensor):

@@ -169,7 +169,7 @@ def of_verdict(subject: Subject, check_id: str, fix: str) -> Finding:
     verdict = verdict_of(subject)
     if verdict.check_id != check_id:
         return waits_for(verdict.check_id) if verdict.check_id else passed()
-    if hidden_words(subject).any():  # then a token has other logits once others follow it
+    if hidden_words(subject).any():  # then later tokens change a token's logits
         return waits_for("target-visible")
     own = Decoder(subject, model.model, model.source, subject.config.start)
     right = model.simulate(RIGHT, own)

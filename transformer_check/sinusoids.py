@@ -23,7 +23,7 @@ class Formula:
     differences: tuple[str, ...] = ()
     fix: str = ""
     is_variant: bool = False
-    """whether a linear map makes it the paper's, so that a model can learn the same"""
+    """whether a linear map turns it into the paper's, so that a model can learn the same"""
 
 
 PAPER = Formula()
@@ -97,7 +97,7 @@ VARIANTS = {
     "the sines have a minus sign",
     "the exponent is 2i/(d_model - 2)",
 }
-"""differences that a linear map makes good, or nearly; common in published code"""
+"""differences that a linear map undoes, at least nearly; common in published code"""
 HALVES = "sines in the first half, cosines in the second"
 
 

@@ -45,7 +45,7 @@ class AdapterError(ValueError):
 
     Args:
         found: what the function did
-        function: the one whose problem it is, if it is an optional one
+        function: name of the function, if it is an optional one
         expected: what it should have returned, if ``found`` does not say so
         fix: a sentence that says what to change, if that is certain
     """
@@ -279,7 +279,7 @@ class Subject:
     @cached_property
     def layouts(self) -> Layouts:
         """The dimensions of queries and keys in attention weights."""
-        other = (self.config.heads, *self.config.widths())  # a length is no other dimension
+        other = (self.config.heads, *self.config.widths())  # sizes that a length must not have
         of_source, of_target = [length for length in (11, 9, 13, 14, 17) if length not in other][:2]
         target = self.words(1, of_target)
         target[:, 0] = self.config.start
@@ -380,7 +380,7 @@ def load(path: Path) -> Any:
     """
     if not path.is_file():
         raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
-    place = path.resolve()  # the file may change the folder
+    place = path.resolve()  # the file may change the current folder
     spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", place)
     if spec is None or spec.loader is None:
         raise AdapterError(f"{path} is not a Python file")

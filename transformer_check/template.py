@@ -25,8 +25,8 @@ BATCH_FIRST = True  # False if ids are [L, B] and activations [L, B, D], as nn.T
 ONE_CLASS = True  # False if you call an encoder, and a decoder with the encoder's output
 MAKES_MASKS = True  # False if the model is given its masks; then fill in masks()
 
-# What build is asked for. Give what is fixed in your model, such as its ids, and sizes if it has
-# but one: Config(layers=6, d_model=512, d_ff=2048, heads=8, pad=0, start=2, end=3).
+# The argument of build. Set what is fixed in your model: its ids, and its sizes if they cannot be
+# chosen, as Config(layers=6, d_model=512, d_ff=2048, heads=8, pad=0, start=2, end=3).
 CONFIG = Config(pad=1, start=2, end=2)
 
 # Differences from the paper that you intend, for 'vaswani check --strict': ids such as "pre-norm".

@@ -41,7 +41,7 @@ class TinyModel:
         self.config = c
         self.subject = subject
         self.model = subject.build(dropout=0.0)
-        self.source = subject.words(8, 4, seed=8)  # [B, S]; the last three are never taught
+        self.source = subject.words(8, 4, seed=8)  # [B, S]; the last three are not trained on
         self.source[:, -1] = c.end
         for padded in (4, 5):
             self.source[padded, -2:] = torch.tensor([c.end, c.pad])
@@ -147,7 +147,7 @@ class TinyModel:
             ids = ids[1:] if ids[:1] == [c.start] else ids
             ids = ids[: ids.index(c.end) + 1] if c.end in ids else ids
             clean.append([n for n in ids if n != c.pad])
-        if not any(c.end in row for row in clean):  # a function that leaves it out
+        if not any(c.end in row for row in clean):  # the function leaves the end out
             clean = [row if len(row) >= self.limit - 2 else [*row, c.end] for row in clean]
         return clean
 

@@ -79,7 +79,7 @@ class Trace(TorchDispatchMode):
         self.running: list[nn.Module] = []
         self.events: list[Event] = []
         self.reads: list[Tensor] = []
-        """what each product over d_ff numbers per token reads: the feed-forward network's second"""
+        """left operand of each product that sums over d_ff: the feed-forward network's second"""
         self.draws: list[tuple[int, ...]] = []
         self.rates: list[float] = []
         self.sigmoids: list[tuple[int, ...]] = []

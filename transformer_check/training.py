@@ -28,7 +28,7 @@ MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
         lambda logits: logits.log_softmax(0)
     ),
 }
-"""what a loss takes from logits [B, T, V] in place of log-probabilities, by its sentence"""
+"""what a loss uses in place of log-probabilities of logits [B, T, V], by its sentence"""
 MIXED = tuple(says for says in MISTAKES if "softmax of the loss is over" in says)
 """mistakes with which padding changes the loss of tokens"""
 

@@ -32,7 +32,7 @@ LOGITS = "the logits"
 HIDDEN = -9e3
 """A lower score is set by a mask."""
 ARRIVED = 1e-5
-"""A change of this many standard deviations; where nothing arrives, each number stays the same."""
+"""A larger change, in standard deviations, has arrived; else each number stays the same."""
 
 
 class Part(NamedTuple):

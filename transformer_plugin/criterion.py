@@ -90,7 +90,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         check_label_smoothing(label_smoothing)
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
-        #: the model (no submodule of a criterion) and the mode that ``from_features`` is for
+        #: model and mode for which ``from_features`` was decided; a reference, not a submodule
         self.decided_for: tuple[weakref.ref[torch.nn.Module], bool] | None = None
         self.from_features = False
 

@@ -62,7 +62,7 @@ def load() -> Translator:
 
 app = FastAPI()
 translator = load()
-turns = asyncio.Lock()  # whoever waits longest is next
+turns = asyncio.Lock()  # the longest waiting request is next
 
 
 def count_tokens(sentences: list[str]) -> list[int]:

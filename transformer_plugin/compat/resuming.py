@@ -83,7 +83,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
             extra_state.pop("best", None)
         return extra_state
 
-    # before the training batches, so that fairseq's dummy batch comes from these, as without this
+    # before the training batches are made, so that fairseq's dummy batch is one of them, as usual
     dataset = trainer.cfg.dataset
     trainer.task.validation_text = validation_text(
         trainer.task.cfg.data, dataset.valid_subset, dataset.combine_valid_subsets
@@ -211,7 +211,7 @@ def _restoring(cfg: Any) -> Iterator[None]:
             _name_newest(cfg)
     try:
         yield
-    finally:  # the configuration goes into the next checkpoint: as the user gave it
+    finally:  # the next checkpoint stores the configuration: as the user gave it
         for name, value in before.items():
             setattr(cfg, name, value)
 
@@ -281,7 +281,7 @@ def why_over(trainer: Any) -> str | None:
         return f"it has trained for {hours:.2f} hours, and --stop-time-hours is less"
     stale = getattr(trainer, "without_improvement", 0)
     patience = trainer.cfg.checkpoint.patience
-    if 0 < patience <= stale:  # known to vaswani train alone
+    if 0 < patience <= stale:  # only vaswani train counts these
         return f"{stale} validations brought no improvement, and --patience is {patience}"
     return None
 

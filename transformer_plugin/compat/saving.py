@@ -176,7 +176,7 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
                 shutil.copyfile(src_path, aside)
                 with open(aside, "rb+") as stream:
                     os.fsync(stream.fileno())
-    except OSError as error:  # which may name the file that is read
+    except OSError as error:  # it may name the source file
         raise OSError(error.errno, error.strerror, dst_path) from None
     return dst_path
 

@@ -222,6 +222,6 @@ class FastDecoder(Decoder):
             return None
         if torch.is_grad_enabled() or is_traced():
             return None
-        if cache.step is None:  # asked once for each search
+        if cache.step is None:  # made once per search
             cache.step = make_step(self) or False
         return cache.step or None
