@@ -1,7 +1,7 @@
-"""Checks of ``training_loss``: which input, labels, smoothing and average give its value.
+"""Checks of ``training_loss``: which input, labels, smoothing and average explain its value.
 
-The losses of all known training steps, correct and wrong, are computed from the model's logits. The
-check reports the one with the fewest mistakes that equals training_loss() for two batches.
+The model's logits give the losses of all known training steps, correct and wrong. The checks look
+for the first loss that equals training_loss() for two batches, and report its mistakes.
 
 Shape letters: B batch, S source, T target, V vocabulary.
 """
@@ -30,30 +30,35 @@ from .subject import AdapterError, Subject, describe
 
 SOURCE, INPUT, LOSS = "source", "input", "loss"
 EQUAL = 2e-5
-"""relative difference of equal losses"""
+"""two losses are equal if their relative difference is at most this"""
 
 
 class Step(NamedTuple):
-    """The inputs of the model in a training step, and the tokens that it has to predict."""
+    """The model's inputs in a training step, and the labels: the tokens that it has to predict."""
 
     name: str
-    """the sentence of the mistake; empty if there is none"""
+    """a sentence that says what is wrong in this step; empty for the correct step"""
     source: Tensor
     inputs: Tensor
-    words: Tensor
+    """the decoder's input"""
+    labels: Tensor
     concerns: str = INPUT
-    """the source, the decoder's input or the loss"""
+    """where the mistake is: in the source, in the decoder's input or in the loss"""
 
 
 class Fit(NamedTuple):
-    """A combination that gives the value of training_loss."""
+    """A step, a smoothing and an average whose loss equals training_loss().
+
+    Each text is a sentence that says what differs from the paper; it is empty if nothing does.
+    """
 
     step: str
     concerns: str
+    """where the mistake of the step is, as in :class:`Step`"""
     smoothing: str
     average: str
     is_variant: bool
-    """whether smoothing is a usual variant"""
+    """whether the smoothing is the paper's or a common variant, and the softmax is correct"""
 
 
 class Batch:
@@ -76,7 +81,7 @@ class Batch:
         """Return the value of training_loss for this batch.
 
         Raises:
-            AdapterError: it is not one finite number.
+            AdapterError: the value is not one finite number.
         """
         subject = self.subject
         with torch.no_grad():
@@ -91,7 +96,7 @@ class Batch:
         return float(value)
 
     def steps(self) -> Iterator[Step]:
-        """Yield inputs and labels of training steps: the correct step first, then mistakes."""
+        """Yield the correct training step, then steps with one mistake each."""
         c = self.subject.config
         source, target = self.source, self.target
 
@@ -103,37 +108,41 @@ class Batch:
         after_end = after(c.end, target)
         left = torch.cat([target[:, 1:], torch.full_like(target[:, :1], c.pad)], dim=1)
         without_ends = target.masked_fill(target == c.end, c.pad)
-        repeats = "The decoder repeats its own input: input and labels are both shifted."
+        repeats = "The decoder is trained to repeat its input: input and labels are both shifted."
         by_two = "The target is shifted by two tokens."
-        no_start = "The target has no start: its first token is never predicted."
-        alone = "The decoder's input is the start token alone: it never sees the target."
-        empty = "The decoder's input is padding alone: it never sees the target."
+        no_start = "The decoder's input has no start token: the first token is never predicted."
+        alone = "The decoder's input is the start token alone: it has no token of the target."
+        empty = "The decoder's input is padding alone: it has no token of the target."
         yield Step("", source, right, target)
-        for name, inputs, words in (
+        for name, inputs, labels in (
             ("The target is not shifted: each token is predicted from itself.", target, target),
             ("The decoder starts with padding instead of start.", after_pad, target),
             ("The decoder starts with the end token instead of start.", after_end, target),
-            ("The decoder starts with the last token of the row.", target.roll(1, 1), target),
+            ("The decoder starts with the last column of the target.", target.roll(1, 1), target),
             (by_two, after(c.start, right), target),
             (by_two, after(c.pad, right), target),
             (by_two, after(c.end, right), target),
             (no_start, target[:, :-1], target[:, 1:]),
             (repeats, right, right),
-            ("The decoder's input is shifted left: it has the token after the next.", left, target),
+            (
+                "The decoder's input is shifted left: it has the tokens after the label.",
+                left,
+                target,
+            ),
             ("The decoder is trained to predict the token before its input.", target, right),
             ("The decoder's input is reversed.", after(c.start, target.flip(1)), target),
             (alone, torch.full_like(target, c.start), target),
             (empty, torch.full_like(target, c.pad), target),
         ):
-            yield Step(name, source, inputs, words)
-        for name, inputs, words in (
+            yield Step(name, source, inputs, labels)
+        for name, inputs, labels in (
             ("It leaves out the first token of every target.", right, drop(target, c.pad)),
             ("It leaves out the last column of the target.", right[:, :-1], target[:, :-1]),
             ("It leaves out the end tokens.", right, without_ends),
         ):
-            yield Step(name, source, inputs, words, concerns=LOSS)
+            yield Step(name, source, inputs, labels, concerns=LOSS)
         swapped = after(c.start, source)
-        for name, encoder_input, inputs, words in (
+        for name, encoder_input, inputs, labels in (
             ("Source and target are swapped.", target, swapped, source),
             ("The model reads the target in place of the source.", target, right, target),
             ("The source is reversed.", source.flip(1), right, target),
@@ -141,7 +150,7 @@ class Batch:
             ("The sources of a batch are mixed.", source.roll(1, 0), right, target),
             ("The sources of a batch are mixed.", source.roll(-1, 0), right, target),
         ):
-            yield Step(name, encoder_input, inputs, words, concerns=SOURCE)
+            yield Step(name, encoder_input, inputs, labels, concerns=SOURCE)
         shifted = after(c.start, source)
         yield Step("The source is shifted.", shifted, right, target, concerns=SOURCE)
 
@@ -154,14 +163,14 @@ class Batch:
 
 
 def drop(target: Tensor, pad: int) -> Tensor:
-    """Return the tokens to predict, with padding in place of the first column."""
-    words = target.clone()
-    words[:, 0] = pad
-    return words
+    """Return a copy of the target whose first column is padding."""
+    labels = target.clone()
+    labels[:, 0] = pad
+    return labels
 
 
 class Losses:
-    """The values of training_loss for two batches, and the combination that gives them."""
+    """The values of training_loss() for two batches, and the known loss that equals them."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -170,10 +179,12 @@ class Losses:
         self.fit = self.search()
 
     def search(self) -> Fit | None:
-        """Return the combination with the fewest mistakes that gives both values, or None."""
+        """Return the first combination whose loss equals training_loss() for both batches.
+
+        Combinations without a mistake come first. The result is None if no loss is equal.
+        """
         first, second = self.batches
-        pairs = zip(first.steps(), second.steps(), strict=True)
-        for step, same in pairs:
+        for step, same in zip(first.steps(), second.steps(), strict=True):
             for softmax in SOFTMAXES:
                 fit = self.search_of_step(step, same, softmax)
                 if fit is not None:
@@ -181,37 +192,50 @@ class Losses:
         return None
 
     def search_of_step(self, step: Step, same: Step, softmax: str) -> Fit | None:
-        """Return the smoothing and average with which a step gives both values, or None."""
+        """Return the first smoothing and average with which a step's loss equals training_loss().
+
+        Args:
+            step: the step in the first batch
+            same: the same step in the second batch
+            softmax: a key of ``SOFTMAXES``
+        """
         first, second = self.batches
         pad = self.subject.config.pad
         types = self.subject.config.vocabulary
         try:
             raw = [first.logits(step), second.logits(same)]
-        except AdapterError:  # the model refuses such an input, so it is not trained with it
+        except AdapterError:  # the model refuses this input, so no training uses it
             return None
         tables = [SOFTMAXES[softmax](each) for each in raw]
         averages = {**RIGHT, **AVERAGES}
         for smoothing, (epsilon, over) in smoothings(self.subject.config.label_smoothing).items():
             for offset in (0.0, entropy(epsilon, over, types)):
                 losses = []
-                for table, words in zip(tables, (step.words, same.words), strict=True):
-                    each = cross_entropies(table, words, epsilon, over, pad) - offset
-                    losses.append((each, words.ne(pad)))
+                for table, labels in zip(tables, (step.labels, same.labels), strict=True):
+                    each = cross_entropies(table, labels, epsilon, over, pad) - offset
+                    losses.append((each, labels.ne(pad)))
                 for name, average in averages.items():
                     values = [float(average(*loss)) for loss in losses]
                     factor = self.factor_of(values)
                     if factor is None:
                         continue
                     of_average = " ".join(filter(None, ("" if name == "sum" else name, factor)))
-                    sentences = " ".join(filter(None, (softmax, smoothing)))
+                    said = " ".join(filter(None, (softmax, smoothing)))
                     usual = smoothing in USUAL and not softmax
-                    return Fit(step.name, step.concerns, sentences, of_average, usual)
+                    return Fit(step.name, step.concerns, said, of_average, usual)
                 if not offset and not epsilon:
                     break
         return None
 
     def factor_of(self, values: list[float]) -> str | None:
-        """Return the sentence for the factor from losses to training_loss, or None without one."""
+        """Return the sentence of the factor by which training_loss() is larger than two losses.
+
+        Args:
+            values: a loss of the first batch, and of the second
+
+        Returns:
+            an empty sentence for equal losses; None if no known factor fits both batches
+        """
         for says, factor in factors(self.subject.config.vocabulary).items():
             self.tried += 1
             pairs = zip(values, self.batches, strict=True)
@@ -229,30 +253,30 @@ def is_near(value: float, expected: float) -> bool:
 
 @lru_cache(maxsize=1)
 def losses_of(subject: Subject) -> Losses:
-    """Return the losses of a subject, computed once for all checks."""
+    """Return the losses of a model under check; all checks share this result."""
     return Losses(subject)
 
 
 @check_of(
     "target-shift",
     "3.1",
-    passes="The decoder's input is the target shifted right, and it predicts the target.",
+    passes="The decoder's input is the target shifted right, and its labels are the target.",
     fails="The decoder's input is not the target shifted right.",
     needs=("training_loss",),
     explains=("training-loss",),
 )
 def target_shift(subject: Subject) -> Finding:
-    """Find the decoder's input and the labels that give the value of training_loss."""
+    """Report a mistake in the decoder's input or in the labels of training_loss()."""
     losses = losses_of(subject)
     if losses.fit is None:
         return waits_for("training-loss")
     if losses.fit.concerns != INPUT or not losses.fit.step:
         return passed()
     return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, which is the value with this mistake",
-        "the loss of predicting each token from start and the tokens before it",
+        f"training_loss() = {losses.batches[0].value:.4f}, the value of the loss with this mistake",
+        "the loss of predicting each token from the start token and the tokens before the label",
         says=losses.fit.step,
-        fix="Give the decoder start and target[:, :-1], and predict target.",
+        fix="Call the model with (source, start + target[:, :-1]); the labels are target.",
     )
 
 
@@ -265,14 +289,14 @@ def target_shift(subject: Subject) -> Finding:
     explains=("training-loss",),
 )
 def training_source(subject: Subject) -> Finding:
-    """Find the source that gives the value of training_loss."""
+    """Report a mistake in the source of training_loss()."""
     losses = losses_of(subject)
     if losses.fit is None:
         return waits_for("training-loss")
     if losses.fit.concerns != SOURCE:
         return passed()
     return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, which is the value with this mistake",
+        f"training_loss() = {losses.batches[0].value:.4f}, the value of the loss with this mistake",
         "the loss of translating the source into the target",
         says=losses.fit.step,
         fix="Call the model with (source, start + target[:, :-1]).",
@@ -287,17 +311,18 @@ def training_source(subject: Subject) -> Finding:
     needs=("training_loss",),
 )
 def training_loss(subject: Subject) -> Finding:
-    """Find the smoothing and the average that give the value of training_loss."""
+    """Report a mistake, or a variant, in the smoothing or the average of training_loss()."""
     losses = losses_of(subject)
     fit = losses.fit
     expected = "label-smoothed cross entropy of target, a sum or a mean over tokens"
     value = losses.batches[0].value
     if fit is None:
         return differs(
-            f"{value:.4f}, which none of {losses.tried:,} combinations of input, target, "
-            "smoothing and average gives",
+            f"training_loss() = {value:.4f}; each of {losses.tried:,} combinations of input, "
+            "labels, smoothing and average has another value",
             expected,
-            fix="Look for a mask, a reduction or a source that logits() does not have.",
+            fix="Find where training_loss() differs from the cross entropy of logits(): in its "
+            "mask, its source, its reduction or a factor.",
         )
     left_out = fit.step if fit.concerns == LOSS else ""
     mistakes = " ".join(filter(None, (left_out, fit.smoothing, fit.average)))
@@ -305,4 +330,4 @@ def training_loss(subject: Subject) -> Finding:
         return passed()
     says = f"training_loss(): {mistakes}"
     find = variant if fit.is_variant and mistakes == fit.smoothing else differs
-    return find(f"{value:.4f}, which is the value with this mistake", expected, says=says)
+    return find(f"training_loss() = {value:.4f}, the value of this loss", expected, says=says)
