@@ -1,7 +1,11 @@
-"""Documents from Jinja2 templates; a template lies beside the code that fills it in.
+"""Render documents from Jinja2 templates; a template lies beside the code that fills it in.
 
-Filters, besides Jinja2's: ``thousands`` (12,345); ``comment``, a paragraph as comment lines;
-``yaml``, ``shell`` and ``python``, a value as each of them reads it; ``cell``, of a Markdown table.
+Templates may use these filters, besides Jinja2's:
+
+- ``thousands`` formats a number as 12,345;
+- ``comment`` turns a paragraph into comment lines, as YAML has them;
+- ``yaml``, ``shell`` and ``python`` write a value as a literal of that language;
+- ``cell`` escapes a text for a cell of a Markdown table.
 """
 
 import shlex
@@ -11,15 +15,15 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-#: of comments, as in the shipped configurations
+#: longest line of a comment, in characters, as in the shipped configurations
 WIDTH = 100
 
 
 def render(template: Path, **values: object) -> str:
-    """Fill in a template, which may extend another one in its folder.
+    """Return the text of a template, filled in; it may extend another template of its folder.
 
     Raises:
-        jinja2.UndefinedError: the template names a value that was not given.
+        jinja2.UndefinedError: the template uses a value that ``values`` does not have.
     """
     return str(environment_in(template.parent).get_template(template.name).render(values))
 
@@ -30,10 +34,10 @@ def environment_in(folder: Path) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
-        trim_blocks=True,  # a line that holds only {% … %} leaves nothing behind
+        trim_blocks=True,  # a line that holds only {% … %} leaves no empty line
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # most documents are not HTML; the one that is escapes its values itself
+        autoescape=False,  # most documents are not HTML; the HTML template escapes its values
     )
     environment.filters.update(
         thousands="{:,}".format,
@@ -47,7 +51,7 @@ def environment_in(folder: Path) -> Environment:
 
 
 def as_comment(paragraph: str) -> str:
-    """Return the lines of a comment in YAML, indented as the paragraph's first line is."""
+    """Return a paragraph as comment lines of YAML, indented as its first line is."""
     lines = paragraph.strip("\n").splitlines()
     start = lines[0][: len(lines[0]) - len(lines[0].lstrip())] + "# "
     text = " ".join(line.strip() for line in lines)
@@ -59,12 +63,12 @@ def as_comment(paragraph: str) -> str:
 
 def as_yaml(value: object) -> str:
     """Return a value as YAML, on one line; text that YAML would misread is in quotes."""
-    import yaml  # which comes with fairseq; the attention page does without it
+    import yaml  # comes with fairseq; the attention page, which needs no fairseq, does not use it
 
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return str(dumped).splitlines()[0]
 
 
 def as_cell(text: str) -> str:
-    """Return a cell of a Markdown table: ``|`` is escaped, and a line end is a space."""
+    """Return a text for a cell of a Markdown table: ``|`` escaped, line ends as spaces."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -1,11 +1,13 @@
 """An experiment that starts from the weights of a trained run: ``vaswani new NAME --from RUN``.
 
-fairseq's ``checkpoint.finetune_from_model`` loads only the weights, once: a training that was
-stopped continues from its own last checkpoint, where ``restore_file`` with ``reset_optimizer``
-would start over each time. An average works too; it has no optimizer state, and needs none here.
+The experiment sets fairseq's ``checkpoint.finetune_from_model``, which loads the weights and
+nothing else, and only when the training has no checkpoint yet. A stopped training therefore
+continues from its own last checkpoint; with ``restore_file`` and ``reset_optimizer`` it would start
+over each time. The weights may be an average, which has no optimizer state.
 
-Fine-tuning starts at the learning rate at which the run ended (a higher one would undo what was
-learned), and ends after a few epochs, or when validation stops improving: both are our choice.
+The learning rate peaks at the rate at which the run ended, because a higher rate would undo what
+the model has learned. The training ends after ten epochs, or when three validations in a row bring
+no improvement. The paper has no fine-tuning: these settings are our choice.
 """
 
 import shlex
@@ -28,9 +30,10 @@ from vaswani.planning.published_settings import Settings
 from vaswani.training.checkpoints import Checkpoint, describe, find_checkpoint
 
 TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
-#: at most this many warm-up updates: the optimizer's moments start from zero again
+#: largest number of warm-up updates; there is a warm-up because Adam's moments start from zero
 MOST_WARMUP = 100
-#: the model's are those of the run; batch and warm-up depend on the text
+#: settings of the training; the run gives those of the model. Zeros and ones are placeholders:
+#: ``fine_tuned`` sets batch and warm-up, which depend on the text
 SETTINGS = Settings(
     pairs=0,
     preset="",
@@ -46,13 +49,13 @@ SETTINGS = Settings(
 
 
 class FinetuneSource(NamedTuple):
-    """What fine-tuning starts from."""
+    """The trained model that fine-tuning starts from."""
 
-    #: of the run, or the packed model
+    #: folder of the run, or of the packed model
     folder: Path
-    #: its weights
+    #: checkpoint with the weights
     checkpoint: Checkpoint
-    #: its configuration, by sections
+    #: configuration of the training, by sections
     config: Sections
 
 
@@ -60,7 +63,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
     """Return the text of a fine-tuning experiment, and the lines to print about it.
 
     Raises:
-        UserError: there is no such run, or the data's dictionaries are not the run's.
+        UserError: the run does not exist, or the data has other dictionaries than the run.
         CheckpointError: the run's checkpoint cannot be read.
     """
     trained = finetune_source(run, data)
@@ -79,11 +82,11 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
     """Return the model that fine-tuning starts from: a run, a packed model, or a checkpoint.
 
     Args:
-        name: of the run, the model's folder or the checkpoint's file
-        data: the data-bin to train on, with the dictionaries of a checkpoint
+        name: name of a run, or path of a run, a packed model or a checkpoint
+        data: data-bin to train on; a checkpoint is packed with its dictionaries
 
     Raises:
-        UserError: there is no such run or model, or the checkpoint cannot be packed.
+        UserError: the run or model does not exist, or the checkpoint cannot be packed.
     """
     path = Path(name)
     if path.is_file():
@@ -99,10 +102,13 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
 
 
 def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
-    """Pack a checkpoint, also of fairseq's own transformer, beside it, and return the folder.
+    """Pack a checkpoint into a model folder beside it, and return that folder.
+
+    The checkpoint may be of fairseq's own transformer.
 
     Raises:
-        UserError: it cannot be packed, or its dictionaries have other sizes than the data's.
+        UserError: the checkpoint cannot be packed, or its dictionaries have other sizes than those
+            of the data.
     """
     folder = checkpoint.with_name(f"{checkpoint.stem}-model")
     contents = collect_model(checkpoint, Run(checkpoint.parent), DataOptions(data=str(data)))
@@ -114,10 +120,10 @@ def packed_checkpoint(checkpoint: Path, data: Path) -> Path:
 def batch_for(
     conditions: first_experiment.Conditions, trained: FinetuneSource
 ) -> tuple[batching.Batch, int]:
-    """Return the run's batch on this machine and text, and its number of target tokens.
+    """Return a batch as large as the run's, for this machine and text, and its target tokens.
 
     Raises:
-        UserError: the data's dictionaries are not the run's.
+        UserError: the data has other dictionaries than the run.
     """
     max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
@@ -145,9 +151,11 @@ def batch_for(
 def fine_tuning(
     conditions: first_experiment.Conditions, batch: batching.Batch, trained: FinetuneSource
 ) -> str:
-    """Return the experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
+    """Return the text of the experiment, with the run's model and loss.
 
-    The learning rate peaks where the run ended: for a run without statistics, by the formula.
+    The schedule is the paper's (5.3), with a factor: its peak is the last learning rate in the
+    run's statistics. For a run without statistics, the peak is the rate that equation 3 has after
+    the run's number of updates.
     """
     model, criterion = trained.config["model"], trained.config["criterion"]
     width = model["encoder_embed_dim"]
@@ -157,7 +165,7 @@ def fine_tuning(
         rate = line.get("lr", line.get("train_lr", rate))
     peak = rate or (width * trained.checkpoint.updates) ** -0.5
     user_dir = trained.config.get("common", {}).get("user_dir") or "transformer_plugin"
-    if Path(user_dir).name == "transformer_plugin":  # without a place, as everywhere
+    if Path(user_dir).name == "transformer_plugin":  # no path: it would name this machine
         user_dir = "transformer_plugin"
     return first_experiment.experiment_text(
         TEMPLATE,
