@@ -106,7 +106,10 @@ def check(adapter: Any, config: Config | None = None, chosen: Iterable[str] = ()
     accepted = subject.accepted()
     for check_id in accepted:
         if check_id not in ids():
-            raise AdapterError(f"ACCEPT names {check_id}: there is no check with this id")
+            raise AdapterError(
+                f"ACCEPT has {check_id}, but there is no check with this id: remove it (then "
+                "'vaswani check FILE.py --verbose' lists all ids)"
+            )
     failures: dict[str, Result] = {}
     results = [Result(each, run(each, subject, failures)) for each in checks]
     places = {

@@ -277,8 +277,8 @@ def order_of_target(wiring: Wiring) -> Finding:
         if difference(before, there_and_back) > 10 * ARRIVED:
             return passed()
     return error(
-        "swapping two target tokens swaps their scores and changes nothing else",
-        "scores that depend on the position",
+        "swapping two target tokens swaps their attention scores and changes nothing else",
+        "attention scores that depend on the position",
         fix="Add positional encodings to the target embeddings.",
     )
 

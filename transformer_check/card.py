@@ -98,7 +98,7 @@ class Card:
         """
         own = [result.finding for result in self.results if result.check.id == check_id]
         if not own:
-            raise KeyError(check_id)
+            raise KeyError(f"there is no check with the id {check_id}")
         order = (*SEVERITY, PASSED, NOT_RUN)
         return min(own, key=lambda finding: order.index(finding.status))
 
@@ -111,7 +111,7 @@ class Card:
         for check, finding in self.results:
             if (check.id, check.side) == (check_id, side):
                 return finding
-        raise KeyError(f"{check_id} ({side})")
+        raise KeyError(f"there is no check with the id {check_id} and the side {side}")
 
     def count(self, status: str) -> int:
         """Count the results with this status; each side of a check counts."""

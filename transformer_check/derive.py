@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .arrows import has_scores_of_model, order_of_target
 from .embeddings import factor_and_rows, positions
 from .norms import first_norm_input
-from .subject import AdapterError, Subject
+from .subject import SIGNATURES, AdapterError, Subject
 from .whole_model import source_order
 from .wiring import (
     CROSS_ATTENTION,
@@ -114,7 +114,10 @@ def embedding_of(
                 subject.logits(source, target, model)
             x = input_of_length(call, (*ids.shape, subject.config.d_model))
         if x is None:
-            raise AdapterError(f"{function} cannot be derived from logits", function)
+            raise AdapterError(
+                f"{function}() cannot be derived from logits(): define {SIGNATURES[function]}",
+                function,
+            )
         return x
 
     return embedding
@@ -172,7 +175,10 @@ def layer_of_module(subject: Subject, function: str, name: str) -> Callable[...,
         arguments = replacing(call.get("arguments", ()))
         named = replacing(call.get("named", {}))
         if len(replacing.used) < len(replacing.inputs):
-            raise AdapterError(f"{function} cannot be derived from logits", function)
+            raise AdapterError(
+                f"{function}() cannot be derived from logits(): define {SIGNATURES[function]}",
+                function,
+            )
         result = module(*arguments, **named)
         result = result[0] if isinstance(result, tuple) else result
         is_batch_first = result.size(0) == batch and result.size(1) == length

@@ -45,7 +45,7 @@ def evaluation_dropout(subject: Subject) -> Finding:
     if change < SAME:
         return passed()
     return error(
-        f"two passes after eval() differ by {change:.2g} standard deviations",
+        f"two passes after eval() differ by {change:.2g} standard deviations of the logits",
         "equal logits",
         fix="Use nn.Dropout, or pass training=self.training to F.dropout.",
     )
@@ -88,7 +88,7 @@ def training_without_dropout(subject: Subject) -> Finding:
         return passed()
     return differs(
         f"with config.dropout = 0, training mode changes the logits by {change:.2g} standard "
-        "deviations",
+        "deviations of the logits",
         "no change",
         fix="Look for a fixed dropout rate, BatchNorm, or code under 'if self.training'.",
     )

@@ -58,8 +58,8 @@ def checks_with(check_id: str) -> list[Check]:
     checks = [each for each in (*CHECKS, ADAPTER) if each.id == check_id]
     if not checks:
         raise AdapterError(
-            f"--explain {check_id}: there is no check with this id; "
-            "'vaswani check FILE.py --verbose' lists all"
+            f"--explain {check_id}: there is no check with this id: "
+            "'vaswani check FILE.py --verbose' lists all ids"
         )
     return checks
 

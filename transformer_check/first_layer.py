@@ -45,7 +45,7 @@ def norm_after_sum(layer: Layer) -> Finding:
     if bare.abs().max() < 1e-3:
         return differs("zero", expected, says="The first layer has no residual connection.")
     away = difference(norm(layer.x), bare)
-    return differs(f"an output {away:.2g} standard deviations away", expected)
+    return differs(f"an output that differs by {away:.2g} standard deviations", expected)
 
 
 # ---- sums, seen by biases ------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Layer:
         output = self(self.x)
         if not output.requires_grad:
             raise AdapterError(
-                f"{function} gave a tensor without gradient: expected no no_grad()", function
+                f"{function}() returned a tensor without gradient: remove no_grad() or detach()",
+                function,
             )
         every = [p for p in subject.model.parameters() if p.requires_grad]
         loss = (output * torch.randn(output.shape, generator=numbers)).sum()

@@ -215,7 +215,7 @@ def hidden_scores(subject: Subject) -> Finding:
     if not masks.ignores_later or masks.is_normalised:
         return passed()  # if there is no mask, causal-mask says so
     return error(
-        "the softmax gives weight to hidden keys, which is then removed",
+        "the softmax gives hidden keys weights, which are set to 0 afterwards",
         expected,
         says="The mask is applied after the softmax: the weights of a query do not sum to 1.",
         fix=fix,

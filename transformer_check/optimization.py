@@ -151,7 +151,7 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     optimizer = subject.call("optimizer", subject.model)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise AdapterError(
-            f"optimizer returned {describe(optimizer)}: expected a torch.optim.Optimizer",
+            f"optimizer() returned {describe(optimizer)}: expected a torch.optim.Optimizer",
             "optimizer",
         )
     return optimizer

@@ -350,8 +350,8 @@ def source_padding(subject: Subject) -> Finding:
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
     return error(
-        "a sentence in a batch of longer ones has logits that differ by "
-        f"{max(change, change_in_training):.2g} standard deviations from its logits alone",
+        "a sentence has different logits alone and in a batch of longer sentences: they differ by "
+        f"{max(change, change_in_training):.2g} standard deviations of the logits",
         "no change",
         says=mode or says,
         fix=fix,
@@ -374,8 +374,8 @@ def target_padding(subject: Subject) -> Finding:
     if change < SAME:
         return passed()
     return error(
-        "a target in a batch of longer ones has logits that differ by "
-        f"{change:.2g} standard deviations from its logits alone",
+        "a target has different logits alone and in a batch of longer targets: they differ by "
+        f"{change:.2g} standard deviations of the logits",
         "no change",
         fix="Mask padding in decoder self-attention, or pad on the right under a causal mask.",
     )

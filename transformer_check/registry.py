@@ -106,7 +106,7 @@ def select(chosen: Iterable[str]) -> list[Check]:
         named = [each for each in CHECKS if each.id == name or is_in(each.section, name)]
         if not named:
             raise AdapterError(
-                f"--select {name}: there is no check or section of this name; "
+                f"--select {name}: there is no check or section of this name: "
                 "'vaswani check FILE.py --verbose' lists all ids"
             )
         checks += named

@@ -104,7 +104,8 @@ class Config:
         for name in ("pad", "start", "end"):
             if getattr(self, name) >= self.vocabulary:
                 raise AdapterError(
-                    f"CONFIG: {name} is not an id: the vocabulary has {self.vocabulary}"
+                    f"CONFIG: {name} is {getattr(self, name)}: expected an id below "
+                    f"{self.vocabulary}, the size of the vocabulary"
                 )
         if self.d_ff == self.d_model:
             raise AdapterError(
@@ -112,7 +113,7 @@ class Config:
                 "matrices are recognised by their shapes"
             )
         if self.pad in (self.start, self.end):
-            raise AdapterError("CONFIG: pad is also start or end: expected an id of its own")
+            raise AdapterError("CONFIG: pad is also start or end: give padding an id of its own")
 
     def widths(self) -> tuple[int, int]:
         """Return the sizes d_k and d_v."""
@@ -142,7 +143,7 @@ class Subject:
         for needed in ("build", "logits"):
             if not callable(getattr(adapter, needed, None)):
                 raise AdapterError(
-                    f"{name} defines no function {needed}: 'vaswani check --template' has one"
+                    f"{name} does not define {needed}(): 'vaswani check --template' has an example"
                 )
         self.derived: dict[str, Callable[..., Any]] = {}
         self.model = self.build(dropout=0.0)
@@ -159,13 +160,11 @@ class Subject:
         """
         self.output = self.logits(self.source, self.target)
         if self.model.training:
-            raise AdapterError(
-                "logits left the model in training mode: expected evaluation mode, as eval() set it"
-            )
+            raise AdapterError("logits() left the model in training mode: remove model.train()")
         if difference(self.output, self.logits(self.source, self.target)) > SAME:
             raise AdapterError(
-                "logits gave two results for one input: expected the same one from a model in "
-                "evaluation mode that was built with config.dropout = 0"
+                "logits() returned two results for one input: remove what is random in evaluation "
+                "mode with config.dropout = 0"
             )
 
     def defines(self, function: str) -> bool:
@@ -193,7 +192,7 @@ class Subject:
         if not isinstance(accept, (list, tuple, set)) or not all(
             isinstance(a, str) for a in accept
         ):
-            raise AdapterError(f'ACCEPT is {accept!r}: expected a list of ids, as ["pre-norm"]')
+            raise AdapterError(f'ACCEPT is {accept!r}: expected ids, such as ["pre-norm"]')
         return list(accept)
 
     def call(self, function: str, *arguments: Any) -> Any:
@@ -216,7 +215,7 @@ class Subject:
             raise AdapterError(
                 f"{function}({shapes}) raised {type(error).__name__}{place}: {error}", function
             ) from error
-        restore_modes(function, has_gradients)
+        restore_modes(f"{function}()", has_gradients, function)
         return result
 
     def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
@@ -228,20 +227,20 @@ class Subject:
         expected = f"a tensor of floats {list(shape)} for ({shapes})"
         is_floats = isinstance(result, Tensor) and result.is_floating_point()
         if not is_floats or result.shape != shape:
-            found = f"{function} returned {describe(result)}"
+            found = f"{function}() returned {describe(result)}"
             raise AdapterError(found, function, expected, fix_for_shape(result, shape))
         if result.is_inference():
             raise AdapterError(
-                f"{function} ran in torch.inference_mode(): expected none, since its tensors have "
-                "no gradient",
+                f"{function}() ran in torch.inference_mode(), so that its tensors have no "
+                "gradient: remove inference_mode()",
                 function,
             )
         if not result.isfinite().all():
             raise NotFiniteError(
-                f"{function} returned numbers that are not finite",
+                f"{function}() returned NaN or infinity",
                 function,
                 expected,
-                "A row of a mask may hide every key, or a divisor may be zero.",
+                "Possible causes: a row of a mask hides every key, or a divisor is zero.",
             )
         floats: Tensor = result.float()
         return floats
@@ -252,13 +251,13 @@ class Subject:
             torch.manual_seed(1)
             model = self.call("build", replace(self.config, **changes))
         if not isinstance(model, nn.Module):
-            raise AdapterError(f"build returned {describe(model)}: expected a torch.nn.Module")
+            raise AdapterError(f"build() returned {describe(model)}: expected a torch.nn.Module")
         for name, parameter in model.named_parameters():
             if parameter.is_inference():
-                raise AdapterError("build ran in torch.inference_mode(): expected none")
+                raise AdapterError("build() ran in torch.inference_mode(): remove inference_mode()")
             if parameter.dtype != torch.float32:
                 kind = str(parameter.dtype)[6:]
-                raise AdapterError(f"build made {name} of {kind}: expected float32")
+                raise AdapterError(f"build() made {name} with type {kind}: expected float32")
         return model.eval()
 
     def logits(self, source: Tensor, target: Tensor, model: nn.Module | None = None) -> Tensor:
@@ -266,9 +265,7 @@ class Subject:
         shape = (*target.shape, self.config.vocabulary)
         logits = self.tensor("logits", shape, model or self.model, source, target)
         if logits.min() >= 0 and (logits.sum(-1) - 1).abs().max() < 1e-3:
-            raise AdapterError(
-                "logits returned probabilities: expected logits, the input of the softmax"
-            )
+            raise AdapterError("logits() returned probabilities: return the softmax's input")
         return logits
 
     def names_of(self, modules: Iterable[nn.Module | None]) -> tuple[str, ...]:
@@ -326,18 +323,20 @@ def fix_for_shape(result: Any, shape: tuple[int, ...]) -> str:
     return ""
 
 
-def restore_modes(who: str, has_gradients: bool = True) -> None:
+def restore_modes(who: str, has_gradients: bool = True, function: str = "") -> None:
     """Restore torch's default type and gradient mode; AdapterError if ``who`` changed one."""
     kind = torch.get_default_dtype()
     if kind != torch.float32:
         torch.set_default_dtype(torch.float32)
-        message = f"{who} made {str(kind)[6:]} torch's default type: expected float32"
-        raise AdapterError(message, who)
+        message = f"{who} set torch's default type to {str(kind)[6:]}: remove set_default_dtype()"
+        raise AdapterError(message, function)
     if torch.is_grad_enabled() != has_gradients:
         torch.set_grad_enabled(has_gradients)
-        before, now = ("on", "off") if has_gradients else ("off", "on")
+        now = "off" if has_gradients else "on"
         raise AdapterError(
-            f"{who} left gradients switched {now}: expected {before}, as before the call", who
+            f"{who} leaves gradients switched {now}: call torch.set_grad_enabled({has_gradients}) "
+            "at its end",
+            function,
         )
 
 
@@ -379,11 +378,11 @@ def load(path: Path) -> Any:
         AdapterError: there is no such file, it is not Python, or it raises on import.
     """
     if not path.is_file():
-        raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
+        raise AdapterError(f"{path} does not exist: 'vaswani check --template' prints an example")
     place = path.resolve()  # the file may change the current folder
     spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", place)
     if spec is None or spec.loader is None:
-        raise AdapterError(f"{path} is not a Python file")
+        raise AdapterError(f"{path} is not a Python file: give one whose name ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(place.parent))

@@ -141,7 +141,7 @@ def head_concatenation(layer: Layer) -> Finding:
     if away < 10 * SAME:
         return passed()
     return differs(
-        f"outputs of six equal tokens differ by {away:.2g} standard deviations",
+        f"the outputs of six equal tokens differ by {away:.2g} standard deviations",
         "equal outputs",
         fix="Transpose heads and length before view or reshape.",
     )
@@ -215,7 +215,8 @@ def ffn_positions(layer: Layer) -> Finding:
     if away.max() < 1e-3:
         return passed()
     return differs(
-        f"with attention set to zero, changing a token changes others by {float(away.max()):.2g}",
+        "with attention set to zero, changing a token changes the outputs of other tokens by "
+        f"{float(away.max()):.2g}",
         "no change",
     )
 
@@ -267,6 +268,6 @@ def equivariant(layer: Layer) -> Finding:
     if away < 10 * SAME:
         return passed()
     return differs(
-        f"permuting the tokens changes their outputs by {away:.2g} standard deviations",
-        "no change: rotary and relative positions, and masks, change them",
+        f"permuting the tokens changes outputs by {away:.2g} standard deviations of the outputs",
+        "no change (a mask, rotary positions or relative positions change them)",
     )

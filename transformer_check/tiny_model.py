@@ -137,7 +137,7 @@ class TinyModel:
         rows = translations.tolist() if isinstance(translations, Tensor) else translations
         if not isinstance(rows, list) or len(rows) != len(self.source):
             raise AdapterError(
-                f"translate returned {describe(translations)}: expected a list of "
+                f"translate() returned {describe(translations)}: expected a list of "
                 f"{len(self.source)} lists of ids for {describe(self.source)}",
                 "translate",
             )

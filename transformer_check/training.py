@@ -92,14 +92,15 @@ class LossOfLogits:
         loss = subject.call("loss", logits, self.target)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise AdapterError(
-                f"loss returned {describe(loss)}: expected one number, as a tensor with a gradient",
+                f"loss() returned {describe(loss)}: expected one number, as a tensor with a "
+                "gradient",
                 "loss",
             )
         gradient = torch.autograd.grad(loss.sum(), logits)[0]
         if not gradient.isfinite().all() or not gradient.abs().max() > 0:
             raise AdapterError(
-                "loss has a gradient that is zero or not finite: expected a finite gradient, not "
-                "zero",
+                "the gradient of loss() is zero or not finite: expected finite numbers that are "
+                "not all zero",
                 "loss",
             )
         return gradient
@@ -176,7 +177,7 @@ def loss_without_padding(subject: Subject) -> Finding:
     places = loss.target.numel()
     if loss.of_pads > 1e-5:
         return error(
-            f"the gradient at padding is up to {loss.of_pads:.0%} of the largest elsewhere",
+            f"the gradient at padding is up to {loss.of_pads:.0%} of the largest one at tokens",
             "0",
             fix="Pass ignore_index=pad to the loss.",
         )

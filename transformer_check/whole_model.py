@@ -22,7 +22,7 @@ def leak(change: float, cause: str, fix: str) -> Finding:
     """Return an error, with the size of the change, if the logits have changed."""
     if change < SAME:
         return passed()
-    found = f"{cause} changes the logits by {change:.2g} standard deviations"
+    found = f"{cause} changes the logits by {change:.2g} standard deviations of the logits"
     return error(found, "no change", fix=fix)
 
 
@@ -43,7 +43,7 @@ def later_tokens(subject: Subject) -> Finding:
     says = is_for_one_mode(leaks(change), leaks(change_in_training), "causal mask")
     return error(
         "replacing a later target token changes the logits by "
-        f"{max(change, change_in_training):.2g} standard deviations",
+        f"{max(change, change_in_training):.2g} standard deviations of the logits",
         "no change",
         says=says,
         fix="Mask the scores of later keys with -inf before the softmax of decoder self-attention.",

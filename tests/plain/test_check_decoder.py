@@ -189,7 +189,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def test_every_fault_of_the_student_is_tried() -> None:
-    """Dropout in evaluation has no card: logits gave two results for one input."""
+    """Dropout in evaluation has no card: logits() returned two results for one input."""
     source = Path(student.__file__).read_text(encoding="utf-8")
     faults = set(re.findall(r'has\(\s*"([^"]+)"', source))
     faults |= set(re.findall(r'"([^"]+)" in faults', source))
