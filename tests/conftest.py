@@ -33,15 +33,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _no_curves(monkeypatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _no_curves() -> Iterator[None]:
     """Replace the drawing of curves, which takes as long as training the tests' models.
 
     The module needs fairseq. Without it nothing is trained: tests/plain runs with PyTorch alone.
     """
-    if importlib.util.find_spec("fairseq") is None:
-        return
-    monkeypatch.setattr("vaswani.training.training_progress.draw_curve", lambda run: None)
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("fairseq") is not None:
+            patch.setattr("vaswani.training.training_progress.draw_curve", lambda run: None)
+        yield
 
 
 @pytest.fixture(scope="session")

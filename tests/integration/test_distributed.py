@@ -1,6 +1,6 @@
 """Two processes through fairseq's trainer, on CPUs over gloo: the same losses as one process.
 
-Each process imports torch and fairseq, so the default tests start two of them, once.
+By default they are forks with the variables of torchrun. The slow tests start torchrun itself.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from tests.processes import (
     finish,
     losses,
     to_the_end,
+    two_forks,
     until_saved,
 )
 from tests.unit.test_locks import holder
@@ -64,8 +65,8 @@ def one(workplace) -> Path:
 
 @pytest.fixture(scope="module")
 def two(workplace) -> Path:
-    """Train in two processes under torchrun."""
-    to_the_end([*TWO, *VASWANI, "run=two"], workplace)
+    """Train in two processes."""
+    two_forks(workplace, "train", "small", "run=two")
     return workplace / "runs" / "two"
 
 

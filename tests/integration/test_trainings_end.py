@@ -12,7 +12,9 @@ import yaml
 from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.common.options import last_of_each
+from vaswani.training import training_progress
 
+DRAW_CURVE = training_progress.draw_curve  # which conftest.py leaves out
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
 RUN = Path("runs/small")
@@ -55,8 +57,9 @@ def stop_after(patch, updates: int, error=Killed) -> None:
 # ---- what a run leaves ------------------------------------------------------------------------
 
 
-def test_a_run_leaves_what_it_promises_and_continues(own_run, cli):
+def test_a_run_leaves_what_it_promises_and_continues(own_run, cli, monkeypatch):
     """After 6 updates, 8."""
+    monkeypatch.setattr(training_progress, "draw_curve", DRAW_CURVE)
     ended = cli("train", "small", "optimization.max_update=8")
     assert "continuing at update 6 on the CPU in fp32" in ended.err and "train.log" in ended.err
     config = yaml.safe_load((RUN / "config.yaml").read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ real commands are in test_reproduce.py.
 import fcntl
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,18 @@ class Place:
         self.folder = folder
         self.commands = commands
         self.calls = folder / "calls"
+        self.forked: Sequence[str] = ()
 
     def run(self, name: str, *arguments: str, **variables: str) -> Any:
         """Run a script; return its exit code and its output."""
         environment = {"CALLS": str(self.calls), **variables}
         return wmt14_scripts.run(
-            name, *arguments, folder=self.folder, commands=self.commands, variables=environment
+            name,
+            *arguments,
+            folder=self.folder,
+            commands=self.commands,
+            variables=environment,
+            forked=self.forked,
         )
 
     def make(self, *names: str) -> None:
@@ -290,6 +297,7 @@ def test_odd_text_is_prepared_as_by_vaswani_prepare_and_a_stop_leaves_nothing_ha
     www = tmp_path / "www"
     odd_archives(www, monkeypatch)
     there = Place(tmp_path / "scripts", tmp_path / "commands")
+    there.forked = ["fairseq-preprocess", "sacremoses"]
     there.folder.mkdir()
     wmt14_scripts.serve_with_curl(there.commands, www)
     wmt14_scripts.write_command(there.commands, "subword-nmt", "echo half; exit 3")

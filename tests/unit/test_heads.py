@@ -12,10 +12,17 @@ from experiments.heads import measures
 from experiments.heads import text as heads_text
 from experiments.heads import weights as heads_weights
 from experiments.heads.weights import Cut
-from vaswani_transformer import Transformer, TransformerConfig
+from vaswani_transformer import Transformer, TransformerConfig, Vocabulary
 
 KINDS = [(kind, order) for kind in heads_text.FILE["orders"] for order in heads_text.ORDERS]
-TYPES = heads_text.vocabulary()
+
+
+@pytest.fixture(scope="module")
+def types() -> Vocabulary:
+    """Every word, as 2,000 sentences have it, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heads_text, "SENTENCES", 2_000)
+        return heads_text.vocabulary()
 
 
 @pytest.mark.parametrize(("kind", "order"), KINDS)
@@ -80,17 +87,19 @@ def test_a_planted_head_is_chosen_and_one_by_position_is_not() -> None:
 
 
 @pytest.mark.parametrize("attention", heads_weights.ATTENTION)
-def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) -> None:
+def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(
+    attention: str, types: Vocabulary
+) -> None:
     sizes = {"layers": 2, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}
     both: dict[str, Any] = {
         f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
     }
     torch.manual_seed(1)
-    model = Transformer(TransformerConfig(**both), len(TYPES), len(TYPES)).double().eval()
+    model = Transformer(TransformerConfig(**both), len(types), len(types)).double().eval()
     dice = random.Random(1)
     kind = f"verb {'after' if attention == 'decoder' else 'before'} its subject"
     content = [heads_text.random_content(kind, "near", True, dice) for _ in range(20)]
-    text = heads_weights.text_batch(TYPES, [heads_text.sentence(one) for one in content])
+    text = heads_weights.text_batch(types, [heads_text.sentence(one) for one in content])
     for number, one in enumerate(text.sentences):
         row, columns = heads_weights.row_and_columns(attention, one, "subject", True) or (0, [])
         read = text.shifted if attention == "decoder" else text.source
@@ -100,10 +109,10 @@ def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) ->
             else (one.source, one.source_places)
         )
         phrase = words[at.subject.start : at.subject.stop]
-        assert [TYPES[int(read[number, column])] for column in columns] == phrase
+        assert [types[int(read[number, column])] for column in columns] == phrase
         looking = text.source if attention == "encoder" else text.shifted.roll(-1, 1)
         word = one.source[row] if attention == "encoder" else one.forms[0]
-        assert TYPES[int(looking[number, row])] == word
+        assert types[int(looking[number, row])] == word
     whole = heads_weights.weights(model, text)[attention]  # [B, noun, N, H]
     with heads_weights.zero_weights(model, text, "subject", [Cut(attention, layer=0, head=1)]):
         cut = heads_weights.weights(model, text)[attention]
