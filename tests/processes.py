@@ -4,18 +4,14 @@ Also reads the loss of every update from their checkpoints, since logs round it 
 """
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-
-from tests import stock
+from tests import forks
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.training.launch import free_port
 
@@ -82,44 +78,23 @@ def to_the_end(command: list[str], folder: Path) -> str:
     return message
 
 
-def _run_fork(
-    folder: Path, arguments: Sequence[str], log: Path, variables: Mapping[str, str]
-) -> None:
-    """Run ``vaswani ARGUMENTS`` in this process, and exit with its code."""
-    torch.set_num_threads(1)  # those of the parent did not come along
-    os.chdir(folder)
-    os.environ.update(variables)
-    sys.stdout = sys.stderr = open(log, "w", encoding="utf-8", buffering=1)  # until the end
-    for descriptor in (1, 2):
-        os.dup2(sys.stdout.fileno(), descriptor)
-    sys.exit(stock.vaswani(*arguments))
-
-
 def two_forks(folder: Path, *arguments: str) -> None:
     """Run ``vaswani ARGUMENTS`` in two forks of this process, with the variables of torchrun.
 
-    They must succeed. torchrun itself starts processes anew, which import torch and fairseq for
+    Both must succeed. torchrun itself starts processes anew, which import torch and fairseq for
     longer than the tests train.
     """
-    context = multiprocessing.get_context("fork")
-    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    logs, forks = [], []
-    for rank in ("0", "1"):
-        logs.append(folder / f"fork-{rank}.log")
-        own = {**variables, "RANK": rank, "LOCAL_RANK": rank}
-        forks.append(context.Process(target=_run_fork, args=(folder, arguments, logs[-1], own)))
-        forks[-1].start()
-    until = time.monotonic() + PATIENCE
-    try:
-        for fork in forks:
-            fork.join(max(0.0, until - time.monotonic()))
-    finally:
-        for fork in forks:
-            if fork.is_alive():
-                fork.kill()
-                fork.join()
-    message = "\n".join(log.read_text(encoding="utf-8") for log in logs if log.exists())
-    assert [fork.exitcode for fork in forks] == [0, 0], message
+    command = [str(forks.BIN / "vaswani"), *arguments]
+    variables = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    variables["MASTER_PORT"] = str(free_port())
+    log = folder / "forks.log"
+    with open(os.devnull) as nothing, open(log, "w", encoding="utf-8") as output:
+        streams = [nothing.fileno(), output.fileno(), output.fileno()]
+        processes = []
+        for rank in ("0", "1"):
+            of_rank = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+            processes.append(forks.start(command, folder, of_rank, streams))
+    assert forks.codes_of(*processes) == [0, 0], log.read_text(encoding="utf-8")
 
 
 def until_saved(process: "subprocess.Popen[str]", checkpoints: Path, pattern: str) -> None:

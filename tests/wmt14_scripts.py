@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests import forks
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "wmt14"
 ADDRESS = "https://www.statmt.org/"
@@ -29,6 +31,7 @@ def run(
     folder: Path,
     commands: Path,
     variables: Mapping[str, str] = {},
+    forked: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a script in a folder.
 
@@ -38,13 +41,9 @@ def run(
         folder: where it makes ``data`` and ``runs``
         commands: is looked up before the environment's own commands
         variables: ``PAIR``, ``SIZE``, ``GPUS``
+        forked: commands of fairseq and of this project that run in forks of this process
     """
     path = [str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {**os.environ, "PATH": os.pathsep.join(path), **variables}
-    return subprocess.run(
-        ["bash", str(SCRIPTS / f"{name}.sh"), *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = ["bash", str(SCRIPTS / f"{name}.sh"), *arguments]
+    return forks.run_shell(command, folder, environment, forked)

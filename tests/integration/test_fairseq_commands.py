@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import stock
+from tests import forks, stock
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.compat import commands, training_text
 from transformer_plugin.compat.divergence import DivergedError, last_good_checkpoint
@@ -186,13 +185,11 @@ def test_a_program_that_imports_the_task_keeps_its_exception_hook(tiny_data_bin,
 @pytest.mark.parametrize("with_traceback", [False, True])
 def test_a_refusal_is_one_sentence(with_traceback, tiny_data_bin, tmp_path) -> None:
     """After fairseq's log; the traceback, if the environment asks for it."""
-    program = Path(sys.executable).parent / "fairseq-train"
-    command = [sys.executable, str(program), str(tiny_data_bin), *stock.ON_CPU, *OURS, *stock.OURS]
+    program = forks.BIN / "fairseq-train"
+    command = [str(program), str(tiny_data_bin), *stock.ON_CPU, *OURS, *stock.OURS]
     command += [*stock.SMALL, "--max-tokens", "500", "--save-dir", str(tmp_path / "run")]
     environment = {**os.environ, commands.TRACEBACK: "1" if with_traceback else ""}
-    done = subprocess.run(
-        [*command, "--dropout", "1.5"], capture_output=True, text=True, env=environment
-    )
+    done = forks.run([*command, "--dropout", "1.5"], tmp_path, environment)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.endswith("--dropout must be below 1, not 1.5")

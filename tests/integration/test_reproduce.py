@@ -206,13 +206,13 @@ def test_a_row_of_table_3_is_scored_on_the_development_set_without_averaging(pre
 
 def test_a_command_that_fails_stops_all(capfd):
     """Each is a process of its own; its exit code is that of the whole."""
-    assert runner.run_commands([["plugin-dir"], ["pack", "nothing"], ["plugin-dir"]]) == 1
+    assert runner.run_commands([["plugin-dir"], ["prepare", "nothing"], ["plugin-dir"]]) == 1
     out, err = capfd.readouterr()
-    assert out.count("transformer_plugin") == 1 and "'pack'" in err.splitlines()[-1]
+    assert out.count("transformer_plugin") == 1 and "'prepare'" in err.splitlines()[-1]
 
 
 def test_the_scripts_of_fairseqs_commands_end_with_the_same_bits(tmp_path, server, english_german):
-    """scripts/wmt14 in five processes of a user's, beside ``vaswani reproduce``."""
+    """scripts/wmt14 as a user starts them, beside ``vaswani reproduce``."""
     commands = tmp_path / "commands"
     wmt14_scripts.serve_with_curl(commands, server.www)
     planned = yaml.safe_load((english_german.run / "config.yaml").read_text(encoding="utf-8"))
@@ -228,7 +228,12 @@ def test_the_scripts_of_fairseqs_commands_end_with_the_same_bits(tmp_path, serve
     for name, words in arguments.items():
         variables = {"PAIR": "en-de", "SIZE": "base", "GPUS": "1"}
         done = wmt14_scripts.run(
-            name, *words, folder=tmp_path, commands=commands, variables=variables
+            name,
+            *words,
+            folder=tmp_path,
+            commands=commands,
+            variables=variables,
+            forked=["vaswani", "fairseq-preprocess", "fairseq-train", "fairseq-generate"],
         )
         assert done.returncode == 0, f"{name}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
