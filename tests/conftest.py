@@ -22,7 +22,7 @@ THREADS = int(os.environ["OMP_NUM_THREADS"].split(",")[0])
 # A shell makes its background processes ignore Ctrl-C; the tests of an interrupt need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Python looks for cycles after every 700 new objects: a tenth of the time of some files.
-gc.set_threshold(20_000)
+gc.set_threshold(100_000)
 
 SYMBOLS = "0123456789"
 

@@ -39,7 +39,7 @@ with socket.socket(socket.AF_UNIX) as server:
 def start(
     command: Sequence[str], folder: Path, variables: Mapping[str, str], streams: Sequence[int]
 ) -> int:
-    """Run a Python script in a fork; returns its process id.
+    """Run a Python script in a fork; return its process id.
 
     Args:
         command: the path of the script, and its arguments
@@ -57,7 +57,7 @@ def start(
 def _run(
     command: Sequence[str], folder: Path, variables: Mapping[str, str], streams: Sequence[int]
 ) -> NoReturn:
-    """End this process as Python ends that runs the script."""
+    """Run a script in this process, and end it as Python ends."""
     code = 1
     try:
         for number, stream in enumerate(streams):
@@ -87,7 +87,7 @@ def _run(
 
 
 def codes_of(*processes: int) -> list[int]:
-    """Wait for forks; returns the exit code of each, or the negative signal that ended it.
+    """Wait for forks; return the exit code of each, or the negative signal that ended it.
 
     Once one has failed, the others are killed, which might wait for it.
     """
@@ -108,7 +108,7 @@ def codes_of(*processes: int) -> list[int]:
 
 @contextlib.contextmanager
 def captured() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Files for the standard output and the standard error of a command."""
+    """Open files for the standard output and the standard error of a command."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         yield out, err
 
@@ -152,7 +152,8 @@ def run_shell(
         socket.socket(socket.AF_UNIX) as listener,
         captured() as (out, err),
     ):
-        address, client = f"{place}/socket", Path(place, "client.py")
+        address = f"{place}/socket"
+        client = Path(place, "client.py")
         client.write_text(CLIENT, encoding="utf-8")
         for name in names:
             path = Path(place, name)
@@ -175,7 +176,8 @@ def run_shell(
 def _answer(asking: socket.socket) -> None:
     """Run the command that a client asks for, and tell it the exit code."""
     asking.settimeout(None)
-    request, streams = b"", []
+    request = b""
+    streams: list[int] = []
     while not request.endswith(b"\n"):
         part, descriptors, _, _ = socket.recv_fds(asking, 65536, 3)
         request += part

@@ -1,5 +1,6 @@
 """With the plugin loaded, tasks and models that are not ours give what they give without it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -25,12 +26,54 @@ SIZES = ["--decoder-layers=1", "--decoder-embed-dim=16", "--decoder-attention-he
 ENCODER = ["--encoder-layers=1", "--encoder-embed-dim=16", "--encoder-attention-heads=2"]
 
 
-def without_the_plugin(command: str, *flags: object) -> str:
-    """Return the output of fairseq's command in a process that never loads the plugin."""
-    program = [sys.executable, str(Path(sys.executable).parent / command)]
-    done = subprocess.run([*program, *map(str, flags)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+#: trains once for each list of flags, each time in a fork
+TRAIN = """
+import json, multiprocessing, sys
+from fairseq_cli import train
+
+def run(flags):
+    sys.argv[1:] = flags
+    train.cli_main()
+    assert "transformer_plugin" not in sys.modules
+
+for flags in json.loads(sys.argv[1]):
+    process = multiprocessing.get_context("fork").Process(target=run, args=(flags,))
+    process.start()
+    process.join()
+    print("ENDED", process.exitcode, flush=True)
+"""
+LANGUAGE_MODEL = ["--task", "language_modeling", "--tokens-per-sample", "9", *TRAINING]
+LANGUAGE_MODEL += ["--sample-break-mode", "complete", "--arch", "transformer_lm", *SIZES]
+TRANSLATION = ["--arch", "transformer", *SIZES, *ENCODER, *TRAINING, "--seed", "3"]
+TRANSLATION += ["--criterion", "label_smoothed_cross_entropy", "--save-interval-updates", "2"]
+
+
+@pytest.fixture(scope="module")
+def monolingual(tiny_data_bin, tmp_path_factory) -> Path:
+    """Copy the English side of ``tiny_data_bin`` as a language model reads it."""
+    folder = Path(shutil.copytree(tiny_data_bin, tmp_path_factory.mktemp("english") / "data"))
+    for path in folder.glob("*.en-de.en.*"):
+        shutil.copy(path, path.with_name(path.name.replace(".en-de.en", "")))
+    shutil.copy(folder / "dict.en.txt", folder / "dict.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def without(tiny_data_bin, monolingual, tmp_path_factory) -> Path:
+    """Train with fairseq-train in processes that never load the plugin; return the folder."""
+    folder = tmp_path_factory.mktemp("without")
+    trainings = {
+        "language_model": [str(monolingual), *LANGUAGE_MODEL],
+        "translation": [str(tiny_data_bin), *TRANSLATION],
+    }
+    commands = [[*flags, "--save-dir", str(folder / name)] for name, flags in trainings.items()]
+    program = [sys.executable, "-c", TRAIN, json.dumps(commands)]
+    done = subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    *logs, rest = done.stdout.split("ENDED 0\n")
+    assert done.returncode == 0 and len(logs) == len(commands) and not rest, done.stdout
+    for name, log in zip(trainings, logs, strict=True):
+        (folder / name / "log").write_text(log, encoding="utf-8")
+    return folder
 
 
 def validations(lines: Iterable[str]) -> list[str]:
@@ -52,29 +95,20 @@ def assert_same_parameters(one: Path, other: Path) -> None:
             assert torch.equal(value, found[name]), name
 
 
-def test_a_language_model_is_the_same_without_the_plugin(tiny_data_bin, tmp_path):
-    """All parameters to the last bit; without it, fairseq-train in a process of its own."""
-    shutil.copytree(tiny_data_bin, tmp_path / "data")
-    for path in (tmp_path / "data").glob("*.en-de.en.*"):
-        shutil.copy(path, path.with_name(path.name.replace(".en-de.en", "")))
-    shutil.copy(tmp_path / "data" / "dict.en.txt", tmp_path / "data" / "dict.txt")
-    flags = ["--task", "language_modeling", "--tokens-per-sample", "9", *TRAINING]
-    flags += ["--sample-break-mode", "complete", "--arch", "transformer_lm", *SIZES]
-    save_dirs = tmp_path / "without", tmp_path / "with"
-    without_the_plugin("fairseq-train", tmp_path / "data", *flags, "--save-dir", save_dirs[0])
-    stock.train(tmp_path / "data", save_dirs[1], *flags, model=[], recipe=[])
-    assert_same_parameters(*(folder / "checkpoint_last.pt" for folder in save_dirs))
+def test_a_language_model_is_the_same_without_the_plugin(monolingual, without, tmp_path):
+    """All parameters to the last bit."""
+    stock.train(monolingual, tmp_path, *LANGUAGE_MODEL, model=[], recipe=[])
+    folders = without / "language_model", tmp_path
+    assert_same_parameters(*(folder / "checkpoint_last.pt" for folder in folders))
 
 
-def test_fairseqs_translation_is_the_same_without_the_plugin(tiny_data_bin, tmp_path):
+def test_fairseqs_translation_is_the_same_without_the_plugin(tiny_data_bin, without, tmp_path):
     """All parameters, and each validation: of as many sentences, whatever fairseq leaves out."""
-    flags = ["--arch", "transformer", *SIZES, *ENCODER, *TRAINING, "--seed", "3"]
-    flags += ["--criterion", "label_smoothed_cross_entropy", "--save-interval-updates", "2"]
-    save_dirs = tmp_path / "without", tmp_path / "with"
-    log = without_the_plugin("fairseq-train", tiny_data_bin, *flags, "--save-dir", save_dirs[0])
-    lines = stock.train(tiny_data_bin, save_dirs[1], *flags, model=[], recipe=[])
+    lines = stock.train(tiny_data_bin, tmp_path, *TRANSLATION, model=[], recipe=[])
+    log = (without / "translation" / "log").read_text(encoding="utf-8")
     assert validations(lines) == validations(log.splitlines()) != []
-    assert_same_parameters(*(folder / "checkpoint_last.pt" for folder in save_dirs))
+    folders = without / "translation", tmp_path
+    assert_same_parameters(*(folder / "checkpoint_last.pt" for folder in folders))
 
 
 # --- what we refuse, or do otherwise than fairseq, is for translation -----------------------------

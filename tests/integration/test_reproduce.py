@@ -213,6 +213,7 @@ def test_a_command_that_fails_stops_all(capfd):
 
 def test_the_scripts_of_fairseqs_commands_end_with_the_same_bits(tmp_path, server, english_german):
     """scripts/wmt14 as a user starts them, beside ``vaswani reproduce``."""
+    forked = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "sacremoses", "vaswani"]
     commands = tmp_path / "commands"
     wmt14_scripts.serve_with_curl(commands, server.www)
     planned = yaml.safe_load((english_german.run / "config.yaml").read_text(encoding="utf-8"))
@@ -233,7 +234,7 @@ def test_the_scripts_of_fairseqs_commands_end_with_the_same_bits(tmp_path, serve
             folder=tmp_path,
             commands=commands,
             variables=variables,
-            forked=["vaswani", "fairseq-preprocess", "fairseq-train", "fairseq-generate"],
+            forked=forked,
         )
         assert done.returncode == 0, f"{name}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 

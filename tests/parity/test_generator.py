@@ -96,7 +96,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: " ".join(f"{k}={o[k]}" for k in o))
-@pytest.mark.parametrize("beam", [1, 2, 4, 5])
+@pytest.mark.parametrize("beam", [1, 4, 5])
 def test_same_as_fairseqs(beam: int, options: dict[str, Any]) -> None:
     """All hypotheses of the beam, so ``--nbest`` too."""
     identical = total = 0

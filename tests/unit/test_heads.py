@@ -19,7 +19,7 @@ KINDS = [(kind, order) for kind in heads_text.FILE["orders"] for order in heads_
 
 @pytest.fixture(scope="module")
 def types() -> Vocabulary:
-    """Every word, as 2,000 sentences have it, too."""
+    """Return the vocabulary, which 2,000 sentences have, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heads_text, "SENTENCES", 2_000)
         return heads_text.vocabulary()
