@@ -220,9 +220,9 @@ class Losses:
                     if factor is None:
                         continue
                     of_average = " ".join(filter(None, ("" if name == "sum" else name, factor)))
-                    said = " ".join(filter(None, (softmax, smoothing)))
+                    sentences = " ".join(filter(None, (softmax, smoothing)))
                     usual = smoothing in USUAL and not softmax
-                    return Fit(step.name, step.concerns, said, of_average, usual)
+                    return Fit(step.name, step.concerns, sentences, of_average, usual)
                 if not offset and not epsilon:
                     break
         return None
