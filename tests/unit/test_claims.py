@@ -49,11 +49,18 @@ class Claim(NamedTuple):
 
 CLAIMS = [
     # README.md
-    Claim(README, "is shown, −{} BLEU on Multi30k", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(
+        README,
+        "significant difference, −{} BLEU on Multi30k",
+        "equal updates",
+        "bleu",
+        FAIRSEQ,
+        "not shown",
+    ),
     Claim(README, "attention scores {} BLEU more than", "demo", "bleu", LSTM, "more"),
-    Claim(README, "this model, convolution {}.", "demo", "bleu", "fconv", "more"),
+    Claim(README, "a convolutional model {} more", "demo", "bleu", "fconv", "more"),
     Claim(README, "add {} BLEU on everyday sentences", "everyday", "bleu", RELATIVE, "more"),
-    Claim(README, "with SwiGLU {}.", "since 2017", "bleu", BOTH, "more"),
+    Claim(README, "together with SwiGLU {}.", "since 2017", "bleu", BOTH, "more"),
     # docs/results.md, the summary
     Claim(RESULTS, "is shown, −{} BLEU [at", "equal updates", "bleu", FAIRSEQ, "not shown"),
     Claim(RESULTS, "with attention scores {} BLEU more", "demo", "bleu", LSTM, "more"),
