@@ -112,7 +112,7 @@ class Training(NamedTuple):
 
     @property
     def config(self) -> Any:
-        """The experiment, complete."""
+        """The complete configuration of the training."""
         return config_of(find_config(self.base).resolve(), tuple(self.change))
 
     @property
@@ -124,7 +124,7 @@ class Training(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """In what the run was trained otherwise than this; empty if in nothing."""
+        """The first difference of the run's training from this one; empty if there is none."""
         if not Run(self.run).exists:
             return ""
         config = self.config
@@ -256,7 +256,7 @@ class FairseqExperiment(Experiment):
 
     @property
     def rows(self) -> list[Row]:
-        """As in ``rows.yaml``."""
+        """The rows, as in ``rows.yaml``."""
         return [Row(plan.name, plan.seeds) for plan in self.plans.values()]
 
     def train(self, row: Row, seed: int) -> None:

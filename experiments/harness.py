@@ -70,7 +70,7 @@ class Experiment(ABC):
     @property
     @abstractmethod
     def rows(self) -> list[Row]:
-        """What is compared, the reference first."""
+        """The rows to compare, the reference first."""
 
     @abstractmethod
     def train(self, row: Row, seed: int) -> None:

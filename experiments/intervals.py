@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def variance(self) -> float:
-        """Of the error, pooled over the rows; needs a degree of freedom."""
+        """The variance of the error, pooled over the rows; it needs a degree of freedom."""
         return float(self.residuals @ self.residuals) / self.degrees
 
     def weights(self, row: str, reference: str) -> Any:

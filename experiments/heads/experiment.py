@@ -146,7 +146,7 @@ class HeadsExperiment(Experiment):
 
     @property
     def rows(self) -> list[Row]:
-        """One model."""
+        """The only row: our model."""
         return [Row("ours", SEEDS)]
 
     def train(self, row: Row, seed: int) -> None:

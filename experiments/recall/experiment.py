@@ -266,7 +266,7 @@ class RecallExperiment(Experiment):
 
     @property
     def rows(self) -> list[Row]:
-        """The systems."""
+        """The systems to compare."""
         return [Row(name, SEEDS) for name in SYSTEMS]
 
     def train(self, row: Row, seed: int) -> None:

@@ -247,7 +247,7 @@ class LineTranslator:
 
     @property
     def long(self) -> str:
-        """What a long line is longer than, in words."""
+        """The number of words beyond which a line is long."""
         of = "99 % of the training lines" if self.folder.usual_length else "most training lines"
         return f"{of} ({self.usual_length} subwords)"
 

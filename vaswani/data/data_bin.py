@@ -41,12 +41,12 @@ class ParallelText(NamedTuple):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source, then target."""
+        """The language of the source, then of the target."""
         return self.source, self.target
 
     @property
     def options(self) -> Sections:
-        """What a configuration says of it."""
+        """The languages, as options of a configuration."""
         return {"task": {"source_lang": self.source, "target_lang": self.target}}
 
 

@@ -177,7 +177,7 @@ class PreparedText:
 
     @property
     def lock(self) -> Path:
-        """Held by the command that is preparing text here."""
+        """The lock of the command that is preparing text here."""
         return self.records / "lock"
 
     def outputs(self, name: str) -> RecordedOutputs:

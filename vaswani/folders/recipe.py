@@ -166,7 +166,7 @@ class Recipe:
 
     @property
     def langs(self) -> tuple[str, str]:
-        """Source, then target."""
+        """The language of the source, then of the target."""
         return self.source_lang, self.target_lang
 
     @property
@@ -186,7 +186,7 @@ class Recipe:
 
     @property
     def text(self) -> TextRecipe:
-        """How its text is processed, line by line."""
+        """The rules by which its text is processed, line by line."""
         without_moses = self.tokenised or self.subword == SENTENCEPIECE
         return TextRecipe(
             self.source_lang,

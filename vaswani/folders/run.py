@@ -178,12 +178,12 @@ class Translations:
 
     @property
     def log(self) -> Path:
-        """What fairseq-generate prints."""
+        """The log, in the format of fairseq-generate."""
         return self.folder / f"{self.subset}.log"
 
     @property
     def record_file(self) -> Path:
-        """What made them."""
+        """The record of how the translations were made."""
         return self.folder / f"{self.subset}.json"
 
     @property
@@ -280,7 +280,7 @@ class Run:
 
     @property
     def configuration_file(self) -> Path:
-        """All that the training depends on, complete."""
+        """The complete configuration of the training."""
         return self.folder / CONFIGURATION
 
     @property
@@ -290,7 +290,7 @@ class Run:
 
     @property
     def statistics_file(self) -> Path:
-        """The numbers of the training, one table of JSON a line."""
+        """The statistics of the training, one table of JSON per line."""
         return self.folder / "train.jsonl"
 
     @property

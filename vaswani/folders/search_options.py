@@ -89,7 +89,7 @@ class TranslationOptions(SearchOptions):
 
     @property
     def needs_attention(self) -> bool:
-        """Whether it has to be known which subwords attend to which."""
+        """Whether translations need an alignment: which subword attends to which."""
         return self.print_alignment or self.replace_unk
 
     def changed(self, **options: Any) -> "TranslationOptions":

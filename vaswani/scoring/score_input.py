@@ -116,7 +116,7 @@ class ScoreInput:
 
     @property
     def main(self) -> AlignedLines:
-        """The sides that counts and warnings are taken from."""
+        """The sides for counts and warnings: text if there is any, else tokens."""
         sides = self.text or self.tokens
         assert sides is not None, "one of them is there"
         return sides
