@@ -162,7 +162,10 @@ def text_rules(cfg: Any) -> int:
         return moses.VERSION
     version = OmegaConf.load(path).get("text_rules", 1)
     if version not in moses.JOINERS:
-        raise ConfigError(f"{path}: text_rules is {version!r}, not 1 to {moses.VERSION}")
+        raise ConfigError(
+            f"{path}: text_rules is {version!r}, but this version of vaswani-transformer knows 1 "
+            f"to {moses.VERSION}: prepare the text again, or use the version that wrote it"
+        )
     return int(version)
 
 

@@ -51,5 +51,5 @@ def test_an_export_that_would_mix_them_up_is_refused(target, folder, tmp_path, c
     """Its vocabulary is a map from types to ids."""
     (tmp_path / "text").write_text("the house\n")
     ended = cli("export", folder, "--to", target, "--text", tmp_path / "text")
-    assert ended.code == 1 and "dict.en.txt has the type '<unk>' twice" in ended.err
+    assert ended.code == 1 and "dict.en.txt has the entry '<unk>' twice" in ended.err
     assert not list(tmp_path.glob("model-*"))

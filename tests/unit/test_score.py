@@ -89,7 +89,7 @@ def test_accents_apart_from_their_letters_are_no_other_words(capsys):
         report = score(hypotheses, references, "--pair", "en-de")
         keys = ("bleu", "chrf", "bleu_tokenised", *COMPOUND)
         assert {report[key]["score"] for key in keys} == {100.0}
-        assert f"{file}: 1 line with accents apart" in capsys.readouterr().err
+        assert f"{file}: accents are separate characters in 1 line" in capsys.readouterr().err
     score(lines, lines)
     assert "accents" not in capsys.readouterr().err
 

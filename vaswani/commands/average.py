@@ -15,7 +15,7 @@ the average; it holds no optimizer state, so training cannot continue from it.
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani.common.errors import UserError, plural
+from vaswani.common.errors import UserError
 from vaswani.common.files import locked, writing
 from vaswani.common.options import argument, option
 
@@ -57,16 +57,18 @@ def run(options: Options) -> int:
         parts = checkpoints.checkpoints_in(folder)
         if not parts:
             raise UserError(
-                f"{folder} has no checkpoint to average: training was stopped before it saved one "
-                "(checkpoint.save_interval, in epochs). Continue the training, or go on without "
-                "an average: 'vaswani generate' and 'vaswani pack' take checkpoint_last.pt"
+                f"{folder} has no checkpoint to average, at most a checkpoint_last.pt from a stop: "
+                "continue the training until it saves one (checkpoint.save_interval, in epochs), "
+                "or go on without an average: 'vaswani generate' and 'vaswani pack' take "
+                "checkpoint_last.pt"
             )
         least, last = (1, len(parts)) if options.last is None else (2, options.last)
         if not least <= last <= len(parts):
             updates = ", ".join(str(part.updates) for part in parts)
+            smaller = f", or give --last 2 to --last {len(parts)}" if len(parts) > 1 else ""
             raise UserError(
-                f"{folder} has {plural(len(parts), 'checkpoint')} (updates: {updates}): train "
-                "longer, or give with --last 2 or more of them"
+                f"--last {last}: an average needs 2 or more checkpoints, and {folder} has "
+                f"{len(parts)} (updates: {updates}): train longer{smaller}"
             )
         parts = parts[-last:]
         name = average_name(len(parts))

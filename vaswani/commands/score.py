@@ -63,7 +63,7 @@ def run(options: Options) -> int:
         system = input_of_run(options.run, options.subset)
     elif options.run or not options.hypotheses or not (options.references or options.test_set):
         raise UserError(
-            "give either a run, or --hypotheses and --pair with --references or --test-set"
+            "give a run alone, or give --hypotheses, --pair, and one of --references and --test-set"
         )
     else:
         system = report.input_with_references(

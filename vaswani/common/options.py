@@ -135,7 +135,8 @@ def check_encoding(options: Any) -> None:
             if isinstance(word, str) and not item.metadata.get("any_name") and not is_utf8(word):
                 shown = word.encode(errors="surrogateescape").decode(errors="backslashreplace")
                 raise UserError(
-                    f"'{shown}' is not UTF-8: rename the file or folder, or write the text in UTF-8"
+                    f"the argument '{shown}' is not UTF-8: rename the file or folder, or write the "
+                    "text in UTF-8"
                 )
 
 

@@ -201,7 +201,11 @@ def check_names(sections: Sections, where: str) -> None:
             offer = nearest(str(section), list(known_sections))
             raise UserError(f"{where}: there is no section '{section}'{offer}")
         if not isinstance(keys, dict | None):
-            raise UserError(f"{where}: section '{section}' has no keys, such as _name: {keys}")
+            example = f", such as '_name: {keys}'" if section in COMPONENTS else ""
+            raise UserError(
+                f"{where}: section '{section}' is {keys!r}, not a table: write its keys on lines "
+                f"of their own{example}"
+            )
         default = known_sections[section].default
         types: dict[str, object] | None = None
         if section in COMPONENTS:

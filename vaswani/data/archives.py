@@ -101,7 +101,10 @@ class Part:
         """Return the names of one pair's files; raise UserError if the part lacks the pair."""
         pair = "-".join(langs)
         if pair not in self.members:
-            raise UserError(f"part '{self.name}' has no pair {pair}: {', '.join(self.members)}")
+            raise UserError(
+                f"part '{self.name}' of the manifest has the languages {', '.join(self.members)}, "
+                f"not {pair}: give languages that it has"
+            )
         return self.members[pair]
 
 
@@ -308,7 +311,7 @@ def receive_all(source: Source, aside: Path) -> None:
             reply = getattr(error, "response", None)
             if attempt == TRIES or (reply is not None and reply.status_code < 500):
                 raise
-            print(f"{source.name}: {error}; trying again", file=sys.stderr)
+            print(f"{source.name}: {error} (trying again)", file=sys.stderr)
             time.sleep(PAUSE * 2 ** (attempt - 1))
 
 
@@ -322,7 +325,10 @@ def receive(source: Source, aside: Path) -> None:
     with requests.get(source.url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
         if reply.status_code == 416:
             aside.unlink()
-            raise requests.ConnectionError("nothing follows the part that is here: from the start")
+            raise requests.ConnectionError(
+                "the server did not continue the partial download, so the whole file is needed "
+                "again"
+            )
         reply.raise_for_status()
         at = at if reply.status_code == 206 else 0
         length = reply.headers.get("Content-Length")

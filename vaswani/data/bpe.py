@@ -101,8 +101,9 @@ def learn(
         words = between_digits(words)
     if max(map(len, words), default=0) < 2:
         raise UserError(
-            f"--bpe: no word of {' and '.join(map(str, sources))} has two letters to merge: give "
-            "text in words, or --subword sentencepiece"
+            f"--bpe: every word of {' and '.join(map(str, sources))} is a single character, so "
+            "there is nothing to merge: give text with spaces between words, or use --subword "
+            "sentencepiece"
         )
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
@@ -141,7 +142,10 @@ def splitter(codes: Path, dropout: float = 0.0) -> Callable[[str], str]:
         with open(codes, encoding="utf-8", newline="\n") as stream, quietly():
             bpe: Any = BPE(stream)
     except (SystemExit, ValueError, IndexError) as error:
-        raise UserError(f"{codes} is damaged: it is not a file of BPE codes") from error
+        raise UserError(
+            f"{codes} is not a file of BPE codes, or is damaged: restore the file, or prepare the "
+            "text again"
+        ) from error
 
     def split_part(text: str) -> str:
         return str(bpe.process_line(text, dropout))

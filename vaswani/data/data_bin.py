@@ -115,7 +115,8 @@ def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> Paral
     if (source, target) not in pairs and (target, source) not in pairs:
         names = ", ".join("-".join(pair) for pair in pairs)
         raise UserError(
-            f"{data.folder} holds {names}, but the configuration asks for {source}-{target}"
+            f"{data.folder} holds {names}, but the configuration asks for {source}-{target}: "
+            "correct task.source_lang and task.target_lang, or task.data"
         )
     return ParallelText(data, source, target)
 
@@ -175,7 +176,10 @@ def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> li
     where = f"{folder}/{split}: {len(fits) - fits.sum():,} of {len(fits):,} {use} sentences"
     reason = f"are longer than {' or '.join(keys)} allows"
     if not fits.any():
-        raise UserError(f"{where} {reason}: none are left; raise it, or shorten the sentences")
+        raise UserError(
+            f"{folder}/{split}: all {use} sentences {reason}: raise these limits, or shorten the "
+            "sentences"
+        )
     longest = int(np.maximum(source, target)[fits].max())
     if use == "validation" and (dataset.max_tokens_valid or longest) < longest:
         raise UserError(

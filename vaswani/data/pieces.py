@@ -99,7 +99,10 @@ def load(model: Path) -> Any:
     try:
         return SentencePieceProcessor(model_file=str(model))
     except RuntimeError:
-        raise UserError(f"{model} is damaged: it is not a model of SentencePiece") from None
+        raise UserError(
+            f"{model} is not a model of SentencePiece, or is damaged: restore the file, or prepare "
+            "the text again"
+        ) from None
 
 
 def dictionary_of(model: Path) -> list[str]:
@@ -130,8 +133,8 @@ def check_dictionary(model: Path, dictionary: Path) -> None:
     other = next((word for word in symbols(dictionary) if word not in learned), None)
     if other is not None:
         raise UserError(
-            f"{model} and {dictionary} do not match: '{other}' is not one of its pieces; give the "
-            "model that the text was split with"
+            f"{model} and {dictionary} do not match, because the model has no piece '{other}': "
+            "give the model that the text was split with"
         )
 
 

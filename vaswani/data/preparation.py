@@ -89,7 +89,7 @@ def job_of(options: PrepareOptions) -> Job:
     """
     recipe, folder = recipe_of(options)
     if recipe.archives and options.text:
-        raise UserError("--text names a folder of text files, but this recipe uses none")
+        raise UserError("this recipe reads no folder of text files: leave out --text")
     if recipe.trees and not (isinstance(recipe.train, str) and recipe.valid):
         raise UserError(
             "give one --train FILE and --valid FILE: trees in Penn brackets, one whole tree per "

@@ -179,8 +179,9 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
         lang = values[key]
         if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
             raise UserError(
-                f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
-                "letters, digits and _, as in fairseq's file names, and the suffix of your files"
+                f"{where}: {key} is '{lang}', but must be a language code, such as 'en', of "
+                "letters, digits and _, which is also the suffix of your files (in YAML, quote "
+                "'no')"
             )
     if values["source_lang"] == values["target_lang"]:
         raise UserError(
@@ -201,17 +202,38 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     for key, least in LEAST.items():
         if key in values:
             check_range(f"{where}: {key}", values[key], least)
-    named = [split for split in SPLITS if split in values]
-    own_text = "train" in named and ("valid" in named) != ("valid_every" in values)
-    # trees: their recipe is that of any trees, which the arguments name
-    if not (own_text or (named and "like" in values) or (not named and values.get("trees"))):
-        raise UserError(
-            f"{where}: training or validation text is missing or given twice: give --train and "
-            "--valid, the prefixes of their files (in a recipe, 'train' and 'valid'). If you "
-            "have no validation text, give --valid-every N ('valid_every') to hold out every "
-            "N-th training pair. With --like, give at least one of --train, --valid and --test"
-        )
+    check_splits(values, where)
     return Recipe(**values)
+
+
+def check_splits(table: Mapping[str, Any], where: str) -> None:
+    """Raise UserError if training or validation text is missing, or is given twice."""
+    named = [split for split in SPLITS if split in table]
+    if not named and table.get("trees"):  # the recipe of any trees, which the arguments name
+        return
+    if "like" in table:
+        if not named:
+            raise UserError(
+                f"{where}: there is no text to prepare: with --like, give at least one of --train, "
+                "--valid and --test"
+            )
+        return
+    if "train" not in named:
+        raise UserError(
+            f"{where}: there is no training text: give --train, the prefix of its files (in a "
+            "recipe, 'train')"
+        )
+    if "valid" in named and "valid_every" in table:
+        raise UserError(
+            f"{where}: --valid and --valid-every (in a recipe, 'valid' and 'valid_every') cannot "
+            "be used together: leave out one of the two"
+        )
+    if "valid" not in named and "valid_every" not in table:
+        raise UserError(
+            f"{where}: there is no validation text: give --valid, the prefix of its files (in a "
+            "recipe, 'valid'), or --valid-every N ('valid_every') to hold out every N-th training "
+            "pair"
+        )
 
 
 def check_dropout(table: Mapping[str, Any], where: str) -> None:

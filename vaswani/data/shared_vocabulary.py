@@ -44,8 +44,8 @@ class SharedVocabulary:
         learned = own.get("bpe") or own.get("split_digits")
         if learned or own.get("subword") not in (None, before.subword):
             raise UserError(
-                f"--bpe, --split-digits and --subword exclude --like {name}: its text was split "
-                f"by {before.subword}, with the codes in {self.folder}"
+                f"--bpe, --split-digits and --subword cannot be used with --like {name}, which "
+                "already sets how text is split: leave them out"
             )
         of_the_text = dict.fromkeys(
             [
@@ -69,11 +69,20 @@ def shared_vocabulary(name: str) -> SharedVocabulary:
     kind, codes = prepared.subword_model()
     recipe = prepared.recipe()
     dictionaries = prepared.data_bin.dictionaries()
-    if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:
+    if recipe is None:
         raise UserError(
-            f"--like {name} needs text from 'vaswani prepare', but {prepared.folder} has no "
-            f"{prepared.recipe_file.name}, no {SUBWORD_MODELS[kind].title}, or not one dictionary "
-            "for both languages"
+            f"--like {name}: {prepared.folder} has no {prepared.recipe_file.name}: give text that "
+            "'vaswani prepare' made"
+        )
+    if codes is None:
+        raise UserError(
+            f"--like {name}: {prepared.folder} has no {SUBWORD_MODELS[kind].title}: give text that "
+            "was split into subwords"
+        )
+    if len({sha256_of(path) for path in dictionaries}) != 1:
+        raise UserError(
+            f"--like {name}: the dictionaries of {prepared.folder} differ: give text with one "
+            "dictionary for both languages"
         )
     prepared.check([codes, *dictionaries])
     if kind == SENTENCEPIECE:
@@ -104,11 +113,17 @@ def in_model(folder: Path) -> SharedVocabulary:
     codes = text.subword_model
     recipe = text.recipe
     if codes is None or recipe.subword is None:
-        raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
+        raise UserError(
+            f"--like {folder}: the model has no BPE codes: give a model, a run or text whose words "
+            "are split into subwords"
+        )
     text.check_files()
     source, target = map(text.dictionary, text.langs)
     if sha256_of(source) != sha256_of(target):
-        raise UserError(f"--like {folder} needs one dictionary for both languages")
+        raise UserError(
+            f"--like {folder}: the dictionaries of the model differ: give a model, a run or text "
+            "with one dictionary for both languages"
+        )
     of_data = Recipe(
         *recipe.langs,
         normalise=recipe.normalise,
@@ -134,5 +149,8 @@ def text_of_run(name: str) -> PreparedText:
     before = run.start().data.sha256
     for path in data.dictionaries():
         if before.get(path.name, "") not in ("", sha256_of(path)):
-            raise UserError(f"{path} is no longer the dictionary that {run} was trained with")
+            raise UserError(
+                f"{path} is no longer the dictionary that {run} was trained with: restore the "
+                "file, or give a packed model of the run"
+            )
     return PreparedText.around(data.folder)

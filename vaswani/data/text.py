@@ -84,8 +84,8 @@ def byte_lines(path: Path) -> Iterator[bytes]:
                 yield line if line.endswith(b"\n") else line + b"\n"
     except DAMAGED as error:
         raise UserError(
-            f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is "
-            "not compressed, rename it"
+            f"{path} is damaged or cut short ({error}): remove the file and fetch it again, or, if "
+            f"it is not compressed, remove {path.suffix} from its name"
         ) from None
 
 

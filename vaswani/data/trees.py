@@ -64,8 +64,8 @@ def read_trees(path: Path) -> list[Tree]:
             trees.append(parse_tree(line))
         except ValueError as error:
             raise UserError(
-                f"{path}, line {number:,}: {error}; each line must be one whole tree in Penn "
-                "brackets"
+                f"{path}, line {number:,}: {error}: give one whole tree in Penn brackets on each "
+                "line"
             ) from None
     if not trees:
         raise UserError(f"{path} is empty: it should hold one tree per line")
@@ -109,9 +109,7 @@ def parse_tree(line: str) -> Tree:
     unclosed: list[int] = []  # places in `constituents`
     for piece in _PIECE.finditer(line):
         if piece["stray"]:
-            raise ValueError(
-                f"'{piece['stray']}' is not in a pair of brackets of its own with its tag"
-            )
+            raise ValueError(f"'{piece['stray']}' is not written as (TAG word)")
         if (words or constituents) and not unclosed:
             raise ValueError(f"'{piece[0]}' comes after the end of the tree")
         if piece["close"]:

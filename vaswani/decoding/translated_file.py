@@ -295,11 +295,12 @@ class TranslatedFile:
 
     def skip(self, done: PartRecord) -> None:
         """Skip the lines that are already translated; raise UserError if they have changed."""
-        remedy = f"remove it and {self.state_file} to start over"
+        remedy = f"remove this file and {self.state_file} to start over"
         if done.key != self.key:
             raise UserError(
                 f"{self.part} holds {done.lines:,} lines translated by another model or with "
-                f"other options: repeat that command to continue it, or {remedy}"
+                "other options: use the same model and options as before to continue it, or "
+                f"{remedy}"
             )
         windows = self.windows
         while windows.lines < done.lines and next(windows.rest, None):

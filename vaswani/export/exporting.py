@@ -68,8 +68,8 @@ def check_types_are_unique(folder: ModelFolder, target: Target) -> None:
         repeated = [name for name, count in Counter(types).items() if count > 1]
         if repeated:
             raise UserError(
-                f"{path} has the type '{repeated[0]}' twice (#fairseq:overwrite), which "
-                f"{target.name} cannot tell apart: export it with --to fairseq"
+                f"{path} has the entry '{repeated[0]}' twice (#fairseq:overwrite), which "
+                f"{target.name} cannot tell apart: export the model with --to fairseq"
             )
 
 
@@ -95,7 +95,8 @@ def check_is_best(run: Run) -> None:
     if origin.get("sha256") != sha256_of(best):
         raise UserError(
             f"{run.model} was packed from {origin.get('checkpoint')}, not from {best}: run "
-            f"'vaswani pack {run}' first, or name the folder {run.model} to export it"
+            f"'vaswani pack {run}' first, or, to export the old model, give {run.model} instead of "
+            "the run"
         )
 
 

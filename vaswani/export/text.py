@@ -64,8 +64,8 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
                 if source.is_file() and target.is_file():
                     return str(source), str(target)
     raise UserError(
-        f"{path} is not in a run whose text still exists: give sentences for the verification "
-        "with --text FILE (and their translations with --reference FILE)"
+        f"{path} belongs to no run, or to a run whose text no longer exists: give sentences for "
+        "the verification with --text FILE (and their translations with --reference FILE)"
     )
 
 

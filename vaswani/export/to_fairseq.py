@@ -154,15 +154,15 @@ def check_expressible(folder: ModelFolder) -> None:
     """Raise UserError for a model that fairseq's transformer or its search cannot express."""
     if folder.generation.get("no_repeat_ngram_size"):
         raise UserError(
-            f"{folder.path} is decoded with --no-repeat-ngram-size, which fairseq's own search "
-            "ignores on a CPU: it cannot be exported to fairseq (use --to ctranslate2 or --to "
-            "huggingface)"
+            f"{folder.path} cannot be exported to fairseq, because it is decoded with "
+            "--no-repeat-ngram-size, which fairseq's own search "
+            "ignores on a CPU: use --to ctranslate2 or --to huggingface"
         )
     if folder.config.activation_fn == "swish":
         raise UserError(
-            f"{folder.path} has the activation function swish, with which fairseq's own "
-            "transformer fails (it calls a class in place of a function): it cannot be exported "
-            "to fairseq (use --to ctranslate2 or --to huggingface)"
+            f"{folder.path} cannot be exported to fairseq, because its activation function is "
+            "swish, with which fairseq's own transformer fails (it calls a class in place of a "
+            "function): use --to ctranslate2 or --to huggingface"
         )
 
 

@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
+from vaswani.common.find import DOCS
 from vaswani.decoding.engine import (
     Batch,
     BatchHypotheses,
@@ -54,18 +55,18 @@ def check_expressible(folder: ModelFolder) -> None:
     for side in ("encoder", "decoder"):
         if getattr(config, f"{side}_normalize_before"):
             raise UserError(
-                f"{folder.path} has norms before the sub-layers of its {side}, but transformers' "
-                "Marian has them after: it cannot be exported to huggingface (use --to "
-                "ctranslate2 or --to fairseq)"
+                f"{folder.path} cannot be exported to huggingface, because its {side} has norms "
+                "before the sub-layers, and transformers' Marian has them after: use --to "
+                "ctranslate2 or --to fairseq"
             )
     layout = config.sinusoid_layout
     learned = config.encoder_learned_pos or config.decoder_learned_pos
     if learned or layout in ("t2t", "fairseq"):
+        positions = "learned positions" if learned else f"--sinusoid-layout {layout}"
         raise UserError(
-            f"{folder.path} has "
-            f"{'learned positions' if learned else f'--sinusoid-layout {layout}'}, but "
-            "transformers' Marian computes the paper's sinusoids, from 0, and keeps no table: it "
-            "cannot be exported to huggingface (use --to ctranslate2 or --to fairseq)"
+            f"{folder.path} cannot be exported to huggingface, because transformers' Marian has "
+            f"only the paper's sinusoids, and this model has {positions}: use --to ctranslate2 or "
+            "--to fairseq"
         )
 
 
@@ -272,7 +273,10 @@ class MarianEngine(Engine):
         self.model.eval()
         wrong = {name: sorted(map(str, keys)) for name, keys in loading.items() if keys}
         if wrong:
-            raise UserError(f"transformers' Marian has other parameters: {wrong}")
+            raise UserError(
+                f"the Marian model of transformers {transformers.__version__} has other parameters "
+                f"than the export ({wrong}): install a version that {DOCS / 'export.md'} names"
+            )
         #: transformers' tokenizer; None: the folder has none
         self.tokenizer: Any = None
         if (out / "source.spm").is_file():

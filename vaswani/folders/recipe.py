@@ -60,7 +60,10 @@ class TextRecipe:
     def __post_init__(self) -> None:
         """Raise ValueError for rules of a later version."""
         if self.text_rules not in moses.JOINERS:
-            raise ValueError(f"text_rules is {self.text_rules!r}, not 1 to {moses.VERSION}")
+            raise ValueError(
+                f"text_rules is {self.text_rules!r}, but this version of vaswani-transformer "
+                f"knows 1 to {moses.VERSION}"
+            )
 
     @classmethod
     def from_json(cls, table: Mapping[str, object], where: str) -> "TextRecipe":
@@ -91,7 +94,10 @@ def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
         return read_record(kind, table, where)
     except ValueError as error:
         problem = str(error) if str(error).startswith(where) else f"{where}: {error}"
-        raise UserError(f"{problem}: the file is from another version, or was edited") from None
+        raise UserError(
+            f"{problem}: the file is from another version, or was edited: pack the model again, or "
+            "use the version that wrote it"
+        ) from None
 
 
 @dataclass(frozen=True)

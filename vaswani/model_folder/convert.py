@@ -77,7 +77,10 @@ def to_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             converted[name.replace(plugin_norm, fairseq_norm)] = value
         layer, _, rest = name.partition(".self_attention.qkv_proj")
         if rest and value.size(0) != 3 * state[f"{layer}.self_attention.out_proj.weight"].size(1):
-            raise ValueError("fairseq's transformer has one width for keys and values")
+            raise ValueError(
+                "d_k and d_v differ, but fairseq's transformer has one width for keys and values: "
+                "use a model with equal widths"
+            )
         for fairseq_name, plugin_name in RENAMED:
             if f".{plugin_name}." in name:
                 converted[name.replace(plugin_name, fairseq_name)] = value

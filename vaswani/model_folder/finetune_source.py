@@ -51,7 +51,8 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     if not folder.table.origin.get("updates"):
         raise UserError(
             f"{folder.path} does not record after how many updates it was packed, but the "
-            "learning rate for fine-tuning depends on that number"
+            "learning rate for fine-tuning depends on that number: pack the model again, or give "
+            "its run"
         )
     if path.exists():
         if checkpoint_metadata(path).get(OF_MODEL) != folder.weights_sha256:

@@ -34,7 +34,10 @@ def model_class(variant: Variant | None) -> type[VaswaniTransformerModel]:
     """
     name = variant.arch if variant else "vaswani_transformer"
     if not is_plugin_model(name):
-        raise UserError(f"the model is a '{name}', which the --user-dir given does not register")
+        raise UserError(
+            f"the folder given with --user-dir does not define the model '{name}': give the folder "
+            "that does"
+        )
     return MODEL_REGISTRY[name]
 
 

@@ -138,7 +138,8 @@ def most_tokens(
         need /= 1e9 * arithmetic.HEADROOM
         raise UserError(
             f"{memory:g} GB are too little: this model's {parameters / 1e6:.1f}M parameters and "
-            f"batches of {arithmetic.LEAST_TOKENS} tokens need about {need:.1f} GB on each GPU"
+            f"batches of {arithmetic.LEAST_TOKENS} tokens need about {need:.1f} GB on each GPU: "
+            "choose a smaller model, or GPUs with more memory"
         )
     return most
 

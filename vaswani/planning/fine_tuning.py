@@ -94,7 +94,10 @@ def finetune_source(name: str, data: Path) -> FinetuneSource:
     if is_model(path):
         model = ModelFolder.read(path)
         if model.table.variant:
-            raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
+            raise UserError(
+                f"{path} is a variant of the paper's model, which cannot be fine-tuned from its "
+                "packed folder: give the run that it was packed from"
+            )
         return FinetuneSource(path, describe(checkpoint_of(model)), model_as_config(model))
     run = Run.find(name)
     checkpoint = describe(find_checkpoint(str(run))[0])

@@ -92,7 +92,10 @@ def run(options: Options) -> int:
     if options.dry_run:
         lines = list(commands)  # the plan is printed first
         print("\n".join(expected_figures(target)))
-        print("\nNothing is done now. Without --dry-run (the batch is planned on prepared data):")
+        print(
+            "\n--dry-run runs nothing. Without it, these commands run (the batch size is planned "
+            "from the prepared data):"
+        )
         return run_commands(lines, dry_run=True)
     if not target.is_finished:
         refuse_without_gpus(target, gpus, gpus if on_cpu else here)
@@ -181,8 +184,8 @@ def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
         if target.experiment == PARSER:
             trial = "python -m experiments table4, in a checkout"
         raise UserError(
-            "this machine has no GPU, and without one this takes weeks (--dry-run shows an "
-            f"estimate); for a small trial of all stages on a CPU: {trial}"
+            "this machine has no GPU, and on CPUs this training takes weeks (--dry-run shows an "
+            f"estimate): for a small trial of all stages, run {trial}"
         )
 
 

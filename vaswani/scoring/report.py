@@ -67,7 +67,7 @@ def report_scores(
         print(advice, file=sys.stderr)
     perfect = system.perfect_score()
     if perfect and round_trip.is_low(*perfect[:2]):
-        print(f"of this data {round_trip.limit(*perfect)}", file=sys.stderr)
+        print(f"with this data {round_trip.limit(*perfect)}", file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
@@ -100,7 +100,8 @@ def input_with_references(
     if sentences and sentences != len(system.main.references):
         raise UserError(
             f"{test_set} has {sentences:,} sentences, but {system.main.files[1]} has "
-            f"{len(system.main.references):,}: it is another set, or part of one"
+            f"{len(system.main.references):,}, so it is not this test set: correct --test-set, or "
+            "leave it out"
         )
     return system
 

@@ -315,8 +315,8 @@ def read_composed(path: Path) -> list[str]:
     changed = sum(before != after for before, after in zip(lines, in_nfc, strict=True))
     if changed:
         print(
-            f"{path}: {plural(changed, 'line')} with accents apart from their letters, scored in "
-            "Unicode's form NFC",
+            f"{path}: accents are separate characters in {plural(changed, 'line')}, which are "
+            "scored in Unicode form NFC",
             file=sys.stderr,
         )
     return in_nfc

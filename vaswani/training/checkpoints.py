@@ -223,7 +223,8 @@ def losses_of(candidates: Sequence[Checkpoint], run: Run) -> list[float]:
     text = text_validated_on(candidates[0].path, run)
     if text is None and len({checkpoint.text for checkpoint in candidates} - {None}) > 1:
         raise UserError(
-            "they belong to different validation texts, and none of these texts is here"
+            "the checkpoints belong to different validation texts, and the data of the run have "
+            "none of these texts"
         )
     beside: dict[int, float] = {}
     for checkpoint in candidates:
@@ -250,7 +251,9 @@ def describe(path: Path) -> Checkpoint:
     state = checkpoint_metadata(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if updates is None:
-        raise UserError(f"{path} does not say after how many updates it was saved")
+        raise UserError(
+            f"{path} does not say after how many updates it was saved: leave this checkpoint out"
+        )
     averaged = len(state.get("averaged_updates", []))
     loss = state.get(OWN)
     beside = state.get(BESIDE, {})

@@ -51,8 +51,8 @@ def return_to_earlier_phase(run: Run) -> None:
     elif phases and not has_checkpoints(run):
         source = phases[-1]
         print(
-            f"{checkpoints} has no checkpoint since {source.name} ended: moving the checkpoints of "
-            f"{source.name} back",
+            f"the training after {source.name} saved no checkpoint: the checkpoints of "
+            f"{source.name} are moved back into {checkpoints}",
             file=sys.stderr,
         )
     else:

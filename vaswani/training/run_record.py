@@ -83,9 +83,9 @@ def refuse_foreign_folder(run: Run) -> None:
     if records and not run.start().is_complete:
         record = run.environment_file.name
         raise UserError(
-            f"{run} has a {records[0].name}, which 'vaswani train' would replace, but no "
-            f"{record} that it wrote: if this is a run, put its {record} back; if not, choose "
-            "another folder with run=NAME"
+            f"{run} has {records[0].name}, which 'vaswani train' would replace, but no complete "
+            f"{record}: if the folder is a run, restore {record}, or choose another folder with "
+            "run=NAME"
         )
 
 

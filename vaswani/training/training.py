@@ -290,7 +290,8 @@ def run_fairseq(
         logging.getLogger(__name__).exception("the training diverged")
         raise UserError(
             f"{error.what}: lower the learning rate (optimization.lr, lr_scheduler.lr_factor) or "
-            "lengthen the warm-up, and run the command again, with another run=NAME to start over"
+            "lengthen the warm-up. Run the command again to continue from the last good "
+            "checkpoint, or add run=NAME to start over"
         ) from None
     except Exception as error:
         if not getattr(error, "for_users", False):
