@@ -31,7 +31,7 @@ from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
 from vaswani.configuration.fairseq_config import read_configuration
 from vaswani.data.data_bin import fingerprint
-from vaswani.decoding.translations import decoding_options, is_decoded
+from vaswani.decoding.earlier_translations import decoding_options, is_decoded
 from vaswani.folders.run import Run
 from vaswani.reproduction.runner import run_commands
 from vaswani.training.run_record import training_difference

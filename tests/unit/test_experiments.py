@@ -21,7 +21,7 @@ from tests.files import write
 from vaswani.common.errors import UserError
 from vaswani.common.find import find_config
 from vaswani.data.data_bin import fingerprint
-from vaswani.decoding.translations import decoding
+from vaswani.decoding.earlier_translations import decoding
 from vaswani.reproduction import runner
 
 Scores = dict[str, Any]

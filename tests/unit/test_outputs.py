@@ -17,7 +17,7 @@ from tests import own_text
 from vaswani.common.errors import UserError
 from vaswani.common.files import output_file, write_json, writing
 from vaswani.common.outputs import FileOutputs, FolderOutputs
-from vaswani.decoding.translations import translation_outputs
+from vaswani.decoding.earlier_translations import translation_outputs
 from vaswani.folders.model_folder import PACKED, write_folder
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.run import Translations

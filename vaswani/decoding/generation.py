@@ -33,8 +33,8 @@ from vaswani.decoding.batch_decoder import (
     data_of_run,
     text_of_run,
 )
+from vaswani.decoding.earlier_translations import check_replaceable, translation_outputs
 from vaswani.decoding.process_engine import one_thread, search_processes
-from vaswani.decoding.translations import check_replaceable, translation_outputs
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, SUBWORD_MODELS, TextRecipe
 from vaswani.folders.run import Run, Translations

@@ -18,7 +18,7 @@ from vaswani.common.files import sha256_of
 from vaswani.common.find import first_data_bin
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import to_nfc
-from vaswani.decoding.translations import translation_outputs
+from vaswani.decoding.earlier_translations import translation_outputs
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Name
 from vaswani.folders.run import SCORES, Run, TranslationRecord
