@@ -130,10 +130,10 @@ def add_widths_over_both(record: Record, folder: Path) -> None:
 
 def counts_of_runs(folder: Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return run → its counts of sentences, of the runs whose BLEU they give."""
-    counts = read_counts(folder)
+    counts_by_name = read_counts(folder)
     counts = {}
     for run in runs:
-        of_run = counts.get(Path(run["run"]).name)
+        of_run = counts_by_name.get(Path(run["run"]).name)
         if of_run is not None and abs(float(bleu_of(of_run.sum(0))) - run["bleu"]) < 0.01:
             counts[run["run"]] = of_run
     return counts
