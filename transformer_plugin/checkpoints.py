@@ -158,7 +158,7 @@ def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
     except Exception:  # zipfile raises almost anything for damaged bytes
         problem = "is cut short or damaged"
     if problem:
-        raise CheckpointError(f"{name} {problem}; {ADVICE}.")
+        raise CheckpointError(f"{name} {problem}: {ADVICE}.")
     stream.seek(0)
 
 
@@ -169,13 +169,13 @@ def _check_content(state: Any, name: str) -> None:
     has_history = "optimizer_history" in parts or "best_loss" in parts
     if not (isinstance(parts.get("model"), dict) and has_options and has_history):
         raise CheckpointError(
-            f"{name} is not a checkpoint of a fairseq model; name a .pt file that fairseq-train "
+            f"{name} is not a checkpoint of a fairseq model: give a .pt file that fairseq-train "
             "wrote."
         )
     if "optimizer_history" in parts and not _is_history(parts["optimizer_history"]):
         raise CheckpointError(
-            f"{name} has no history that fairseq can read (optimizer_history: a list of tables, "
-            f"each with num_updates); {ADVICE}."
+            f"{name} has an optimizer_history that is not a list of tables, each with num_updates: "
+            f"{ADVICE}."
         )
 
 
@@ -213,7 +213,7 @@ def read_checkpoint(
     if is_zip:
         _check_archive(stream, name, checksums)
     elif start != OLD_MAGIC:
-        raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.")
+        raise CheckpointError(f"{name} {NO_CHECKPOINT}: {ADVICE}.")
     mapped = mapped and is_zip  # the old format cannot be mapped
     try:
         state = _unpickle(stream.name if mapped else stream, mapped)
@@ -225,11 +225,12 @@ def read_checkpoint(
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise CheckpointError(
-                f"{name} was refused, and nothing in it was run, because it asks for "
-                f"{refused.group(1)}; if you trust this class and where the file is from, allow it "
-                "in your Python: transformer_plugin.checkpoints.add_safe_globals([…])."
+                f"{name} was not loaded, and no code in it was run, because it contains the class "
+                f"{refused.group(1)}: if you trust the file, call "
+                "transformer_plugin.checkpoints.add_safe_globals([…]) in your own Python code "
+                "before you load it."
             ) from None
-        raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.") from None
+        raise CheckpointError(f"{name} {NO_CHECKPOINT}: {ADVICE}.") from None
     _check_content(state, name)
     return dict(state)
 
@@ -246,7 +247,7 @@ def load_checkpoint(
         with open(path, "rb") as stream:
             return read_checkpoint(stream, str(path), mapped, checksums)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
+        raise CheckpointError(f"{path} does not exist: check the name, or train first.") from None
 
 
 def trained_checkpoints(folder: Path) -> list[Path]:
@@ -291,15 +292,16 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     if one_sided:
         return (
             f"The checkpoint is of another architecture ({min(one_sided)} exists in only one of "
-            "the two); use the --arch and the options that it was trained with."
+            "the two): use the --arch and the options of its training."
         )
     for name in sorted(saved_state):
         saved, now = tuple(saved_state[name].shape), tuple(model_state[name].shape)
         if saved != now:
             words = name.endswith("tokens.weight") and saved[1:] == now[1:]
             return (
-                f"The checkpoint was trained with another {'dictionary' if words else 'size'}; "
-                f"{name} is {saved} in the checkpoint, {now} in this model."
+                f"The checkpoint was trained with another {'dictionary' if words else 'size'} "
+                f"({name} is {saved} in the checkpoint, {now} in this model): use the "
+                f"{'dictionary' if words else 'options'} of its training."
             )
     return ""
 

@@ -61,12 +61,15 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
         raise ConfigError(str(error)) from None
     if cfg.checkpoint_activations and cfg.compile:
         raise ConfigError(
-            "--checkpoint-activations and --compile exclude each other: torch.compile chooses "
-            "itself which activations it keeps; leave out one of the two"
+            "--checkpoint-activations and --compile cannot be used together, because torch.compile "
+            "itself chooses which activations it keeps: leave out one of the two"
         )
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
-            raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")
+            raise ConfigError(
+                f"{flag(name)} and --untie-embeddings contradict each other: leave out one of the "
+                "two"
+            )
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
@@ -134,7 +137,7 @@ def check_best_metric(checkpoint: Any, task: Any) -> None:
         )
     if metric != name:
         raise ConfigError(
-            f"{where} is {metric}, but this training computes {name}: give that"
+            f"{where} is {metric}, but this training computes {name}: give {name}"
             + ("" if name == "bleu" else ", or --eval-bleu-tokens 13a (task.eval_bleu_tokens)")
         )
     if not checkpoint.maximize_best_checkpoint_metric:
@@ -199,7 +202,9 @@ def check_precision(common: Any, precision: Any) -> None:
             "and give --precision bf16 (in YAML: model.precision) or --fp16"
         )
     if common.fp16 and str(precision) == "bf16":
-        raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
+        raise ConfigError(
+            "--fp16 and --precision bf16 cannot be used together: leave out one of the two"
+        )
 
 
 def check_processes(environ: Mapping[str, str]) -> None:

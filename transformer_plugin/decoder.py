@@ -140,7 +140,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder, FastDecoder):
         """
         self.check_alignment(alignment_layer, alignment_heads)
         if full_context_alignment and incremental_state is not None:
-            raise ValueError("full_context_alignment needs the whole target: no incremental_state")
+            raise ValueError(
+                "full_context_alignment needs the whole target: leave out incremental_state"
+            )
         cache = None
         if incremental_state is not None:  # empty at the first step
             cache = incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))

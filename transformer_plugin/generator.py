@@ -115,9 +115,8 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         """
         if self.options.no_repeat_ngram_size:
             raise ConfigError(
-                f"--no-repeat-ngram-size cannot be used with {reason}: this is decoded by "
-                "fairseq's own search, which ignores the option on a CPU; leave out one of the "
-                "two"
+                f"--no-repeat-ngram-size cannot be used with {reason}: fairseq's own search, which "
+                f"decodes with {reason}, ignores this option on a CPU, so leave out one of the two"
             )
         if reason in self._logged:
             return

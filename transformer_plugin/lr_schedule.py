@@ -29,8 +29,8 @@ def model_width(cfg: DictConfig) -> int:
     widths: set[Any] = {getattr(model, f"{side}_embed_dim", None) for side in sides} - {None}
     if len(widths) != 1:
         raise ConfigError(
-            "vaswani_inverse_sqrt needs one d_model, but the model's embed_dim are "
-            f"{', '.join(map(str, sorted(widths))) or 'not known'}: give --d-model"
+            "vaswani_inverse_sqrt needs one d_model, but the model's encoder and decoder have "
+            f"{' and '.join(map(str, sorted(widths))) or 'no embed_dim'}: give --d-model"
         )
     return int(widths.pop())
 
@@ -67,6 +67,6 @@ def refuse_ignored_lr(lr: list[float], d_model: int, warmup_updates: int) -> Non
     if lr != OptimizationConfig().lr:
         factor = max(lr) * (d_model * warmup_updates) ** 0.5
         raise ConfigError(
-            f"--lr {', '.join(map(str, lr))} would be ignored by vaswani_inverse_sqrt: leave it "
-            f"out, or give --lr-factor {factor:.6g} for the same peak"
+            f"vaswani_inverse_sqrt ignores --lr {', '.join(map(str, lr))}: leave it out. For a "
+            f"peak learning rate of {max(lr):g}, give --lr-factor {factor:.6g}"
         )

@@ -120,8 +120,8 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
         name = type(paper).__name__
         if type(paper).forward is not Transformer.forward:
             raise ConfigError(
-                f"{name} has a forward of its own, which fairseq does not call: change a part in a "
-                "build_ method instead"
+                f"{name} defines forward(), but fairseq does not call it: replace a part of the "
+                "model in one of its build_ methods instead"
             )
         for side, ours, theirs, plain in (
             ("encoder", cls.encoder_class, VaswaniEncoder, Encoder),
@@ -130,9 +130,9 @@ class VaswaniTransformerModel(LeanUpdates, FairseqEncoderDecoderModel):
             own = type(getattr(paper, side))
             if own is not plain and ours is theirs:
                 raise ConfigError(
-                    f"the {side} of {name} is of the class {own.__name__}, but fairseq would run "
-                    f"only its parts: set {side}_class in {cls.__name__}, to a subclass of "
-                    f"{theirs.__name__} that does the same"
+                    f"the {side} of {name} is of the class {own.__name__}, whose forward() fairseq "
+                    f"does not call: set {side}_class of {cls.__name__} to a subclass of "
+                    f"{theirs.__name__} that computes the same"
                 )
 
     def prepare_for_inference_(self, cfg: Any) -> None:
@@ -197,12 +197,13 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
     """Raise ConfigError if the task's data do not suit this model."""
     if not source_has_own_matrix(cfg) and task.source_dictionary != task.target_dictionary:
         raise ConfigError(
-            f"the source dictionary ({len(task.source_dictionary)} types) and the target "
-            f"dictionary ({len(task.target_dictionary)} types) differ, but the model shares one "
+            f"the source dictionary ({len(task.source_dictionary)} entries) and the target "
+            f"dictionary ({len(task.target_dictionary)} entries) differ, but the model shares one "
             "embedding matrix between them: run fairseq-preprocess with --joined-dictionary, or "
             "give --share-decoder-input-output-embed or --untie-embeddings"
         )
     if getattr(task.cfg, "left_pad_target", False):
         raise ConfigError(
-            "--left-pad-target is not supported: the causal mask hides padding on the right only"
+            "--left-pad-target is not supported, because the causal mask hides padding on the "
+            "right only: leave it out"
         )

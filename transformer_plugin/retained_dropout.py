@@ -50,8 +50,8 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
     wrong = [name for name in names or [] if name not in owners_of_dropout]
     if wrong:
         raise ConfigError(
-            f"--retain-dropout-modules: no module named {', '.join(wrong)} has dropout; "
-            f"this model has it in {', '.join(sorted(owners_of_dropout))}"
+            f"--retain-dropout-modules: no module named {', '.join(wrong)} has dropout, so give "
+            f"modules that have it: {', '.join(sorted(owners_of_dropout))}"
         )
 
 

@@ -56,7 +56,10 @@ class ValidBleu:
         self.task = task
         cfg = task.cfg
         if cfg.eval_bleu:
-            raise ConfigError("--eval-bleu and --eval-bleu-lines exclude each other: give one")
+            raise ConfigError(
+                "--eval-bleu and --eval-bleu-lines cannot be used together: leave out one of the "
+                "two"
+            )
         self.restore = restorer_of(cfg, cfg.target_lang)
         self.restore_source = restorer_of(cfg, cfg.source_lang)
         self.metric = BLEU(tokenize=cfg.eval_bleu_tokens, force=True)
@@ -127,7 +130,11 @@ class ValidBleu:
         lines = [line for _, line in sorted(self.lines.items())]
         for line in lines[:SAMPLES]:
             sample = {"num_updates": stats.get("num_updates"), **line._asdict()}
-            logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
+            logger.info(
+                "update %s, an example: %s → %s (reference: %s)",
+                *sample.values(),
+                extra={"valid_sample": sample},
+            )
         self.lines = {}
         self.score = None
 

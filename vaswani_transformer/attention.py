@@ -71,12 +71,14 @@ def check_mask(mask: Mask, is_causal: bool) -> None:
         return
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
-            f"the mask is {mask.dtype}, which would be added to the scores: give mask.bool(), "
-            "with True where a query may attend to a key"
+            f"the mask is {mask.dtype}, which would be added to the scores: give a bool mask that "
+            "is True where a query may attend to a key (mask == 1, or, if 1 hides a key, mask == "
+            "0)"
         )
     if is_causal:
         raise ValueError(
-            "mask and is_causal exclude each other: give mask & causal_mask(length) alone"
+            "mask and is_causal cannot be used together: leave out is_causal, and give mask & "
+            "causal_mask(length)"
         )
 
 
@@ -119,7 +121,10 @@ class MultiHeadAttention(nn.Module):
         if num_heads < 1:
             raise ValueError(f"num_heads is {num_heads}, but attention needs at least one head")
         if embed_dim % num_heads and (key_dim is None or value_dim is None):
-            raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
+            raise ValueError(
+                f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}: change one, or "
+                "give key_dim and value_dim"
+            )
         self.num_heads = num_heads
         self.key_dim = embed_dim // num_heads if key_dim is None else key_dim
         self.value_dim = embed_dim // num_heads if value_dim is None else value_dim

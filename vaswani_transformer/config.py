@@ -166,11 +166,11 @@ def check_sizes(config: Any, spelling: Callable[[str], str] = str) -> None:
         heads_name = spelling(f"{side}_attention_heads")
         if width % heads and (config.head_key_dim is None or config.head_value_dim is None):
             raise ValueError(
-                f"{width_name} {width} is not divisible by {heads_name} {heads}; change one, or "
+                f"{width_name} {width} is not divisible by {heads_name} {heads}: change one, or "
                 f"give {spelling('head_key_dim')} and {spelling('head_value_dim')}"
             )
         if width % 2 and not getattr(config, f"{side}_learned_pos"):
             raise ValueError(
-                f"{width_name} {width} is odd, but sinusoids come in pairs (3.5): make it even, or "
-                f"give {spelling(f'{side}_learned_pos')}"
+                f"{width_name} {width} is odd, but sinusoids come in pairs (section 3.5 of the "
+                f"paper): make it even, or give {spelling(f'{side}_learned_pos')}"
             )

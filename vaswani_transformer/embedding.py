@@ -57,7 +57,10 @@ def sinusoids(length: int, dim: int, layout: str = "paper", padding_idx: int = P
 def check_layout(dim: int, layout: str) -> None:
     """Raise ValueError for an odd width, or an unknown layout of sinusoids."""
     if dim % 2:
-        raise ValueError(f"sinusoids come in pairs of sine and cosine: {dim} is odd")
+        raise ValueError(
+            f"the width {dim} is odd, but sinusoids come in pairs of sine and cosine: give an even "
+            "width"
+        )
     if layout not in SINUSOID_LAYOUTS:
         raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
 
@@ -159,7 +162,7 @@ class LearnedPositions(nn.Embedding):
         if longest > self.num_embeddings:
             raise ValueError(
                 f"a sentence of {longest} tokens is longer than the {self.num_embeddings} learned "
-                "positions of this model; shorten it, or train with sinusoidal or more positions"
+                "positions of this model: shorten it, or train with sinusoidal or more positions"
             )
         return super().forward(positions)
 

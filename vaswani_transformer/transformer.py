@@ -302,8 +302,8 @@ def embedding_matrices(
         target = nn.Embedding(target_vocab_size, dim, padding_idx=padding_idx)
     elif source_vocab_size != target_vocab_size:
         raise ValueError(
-            f"{source_vocab_size} source and {target_vocab_size} target types cannot share one "
-            "embedding matrix: join the vocabularies, or set untie_embeddings"
+            f"vocabularies with {source_vocab_size} source and {target_vocab_size} target entries "
+            "cannot share one embedding matrix: join the vocabularies, or set untie_embeddings"
         )
     if not config.untie_embeddings:
         output.weight = target.weight

@@ -56,9 +56,14 @@ class Vocabulary:
                 entry = text.removesuffix(OVERWRITE)
                 name, _, count = entry.rpartition(" ")
                 if not (name and count.isdecimal()):
-                    raise ValueError(f"{path}: not a type and a count: {line!r}")
+                    raise ValueError(
+                        f"{path}: the line {text!r} must be a token and a count, separated by a "
+                        "space: prepare the data again"
+                    )
                 if name in earlier and entry == text:
-                    raise ValueError(f"{path}: the type {name!r} occurs twice")
+                    raise ValueError(
+                        f"{path}: the entry {name!r} occurs twice: prepare the data again"
+                    )
                 earlier.add(name)
                 types.append(name)
         return cls(types)

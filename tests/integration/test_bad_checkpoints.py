@@ -149,7 +149,7 @@ class Theirs:
 def test_a_class_that_was_allowed_is_read(run, tmp_path):
     path = altered(run, tmp_path / "theirs.pt", lambda s: s["extra_state"].update(own=Theirs()))
     for read in READERS:
-        with pytest.raises(CheckpointError, match=r"test_bad_checkpoints\.Theirs; .*add_safe_glob"):
+        with pytest.raises(CheckpointError, match=r"test_bad_checkpoints\.Theirs: .*add_safe_glob"):
             read(path)
     add_safe_globals([Theirs])
     assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)

@@ -56,5 +56,5 @@ def test_attention_weights_are_those_of_one_pass() -> None:
 def test_a_compiled_model_is_not_checkpointed() -> None:
     cfg = VaswaniTransformerConfig()
     cfg.compile = cfg.checkpoint_activations = True
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="cannot be used together"):
         check_model_config(cfg)

@@ -61,7 +61,7 @@ def test_a_missing_section_is_named(section: str, copied: Path) -> None:
     table = {key: value for key, value in TABLE.items() if key != section}
     (copied / "config.json").write_text(json.dumps(table), encoding="utf-8")
     sign(copied)
-    with pytest.raises(ValueError, match=f"lacks '{section}'"):
+    with pytest.raises(ValueError, match=f"has no '{section}': pack the model again"):
         Transformer.from_pretrained(copied)
 
 

@@ -37,7 +37,7 @@ def by_kernel(mask: Tensor, is_causal: bool = False) -> Tensor:
 @pytest.mark.parametrize("attend", [by_formula, by_module, by_kernel])
 def test_a_mask_of_zeros_and_ones_is_refused(attend: Any) -> None:
     """Added to the scores, it would hide nothing."""
-    with pytest.raises(TypeError, match=r"int64.*mask\.bool"):
+    with pytest.raises(TypeError, match="int64.*mask == 1"):
         attend(causal_mask(4).long())
 
 

@@ -76,7 +76,7 @@ DAMAGES = {
     "an unknown size": (change("architecture", experts=2), "'experts'"),
     "a search option": (change("generation", luck=1), "'luck'"),
     "another splitter": (change("text", bpe="morphemes"), "text: bpe must be"),
-    "half a variant": (change("", variant={"arch": "mine"}), "variant lacks 'options'"),
+    "half a variant": (change("", variant={"arch": "mine"}), "variant has no 'options'"),
 }
 
 

@@ -120,7 +120,7 @@ def test_a_refused_module_of_retained_dropout_lists_the_parts_of_the_paper(choic
     options = {"retain_dropout": True, "retain_dropout_modules": ["FusedHeads"]}
     with pytest.raises(ConfigError) as refused:
         model.prepare_for_inference_(for_inference(**options))
-    listed = str(refused.value).partition("this model has it in ")[2]
+    listed = str(refused.value).partition("so give modules that have it: ")[2]
     assert listed == (
         "AddAndNorm, CrossAttention, Decoder, DecoderLayer, Encoder, EncoderLayer, InputEmbedding, "
         "MultiHeadAttention, SelfAttention"

@@ -24,7 +24,7 @@ def test_a_run_is_found_by_its_path_or_its_name_in_both_spellings(tmp_path, monk
     trained(Path("runs/my_run"))
     for name in ("my-run", "my_run", "runs/my_run", str(tmp_path / "runs/my_run")):
         assert Run.find(name).folder.samefile("runs/my_run")
-    with pytest.raises(UserError, match=r"'my_rum' \(did you mean 'my_run'\?\); known: my_run"):
+    with pytest.raises(UserError, match=r"'my_rum' \(did you mean 'my_run'\?\) \(known: my_run"):
         Run.find("my_rum")
 
 

@@ -45,8 +45,8 @@ def load_safely(stream: IO[bytes], map_location: Any = None) -> dict[str, Any]:
     parameter = not_finite(state["model"]) if is_plugin_model(registered_name(state)) else ""
     if parameter:
         raise CheckpointError(
-            f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "
-            "checkpoint."
+            f"{name} has NaN or infinity in {parameter}: its training has diverged, so use an "
+            "earlier checkpoint."
         )
     return state
 

@@ -265,7 +265,7 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
     if problems:
         raise CheckpointError(
             f"{folder} has checkpoints, but training cannot continue from any of them "
-            f"({problems[0]}); move them elsewhere to start over."
+            f"({problems[0]}): move the checkpoints elsewhere to start over."
         )
     return None
 

@@ -91,7 +91,7 @@ class CheckedTranslationTask(TranslationTask):
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
             raise CheckpointError(
-                f"No model {name!r} is registered; correct model._name (--arch), or, for a "
+                f"No model {name!r} is registered: correct model._name (--arch), or, for a "
                 "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
         if not from_checkpoint:

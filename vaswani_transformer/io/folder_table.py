@@ -51,7 +51,7 @@ class FolderTable:
         sections = read_record(cls, table, where, ignore_unknown=True)
         for name in TEXT:
             if name not in sections.text:
-                raise ValueError(f"{where}: text lacks {name!r}")
+                raise ValueError(f"{where}: the section 'text' has no {name!r}")
         check_types(sections.text, TEXT, f"{where}: text")
         check_types(sections.origin, ORIGIN, f"{where}: origin")
         return sections

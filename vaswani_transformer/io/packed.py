@@ -57,14 +57,20 @@ def read_table(folder: Path) -> ModelTable:
         table = None
     version = table.get("format_version") if isinstance(table, dict) else None
     if type(version) is not int or table.get("format") != FORMAT:
-        raise ValueError(f"{folder / CONFIG} is missing, damaged, or not written by 'vaswani pack'")
+        raise ValueError(
+            f"{folder / CONFIG} is missing, damaged, or not written by 'vaswani pack': give the "
+            f"folder of a packed model, or {REMEDY}"
+        )
     if version != VERSION:
         advice = "get a newer one" if version > VERSION else REMEDY
         raise ValueError(
             f"{folder} is of format version {version}, but this vaswani-transformer reads version "
             f"{VERSION}: {advice}"
         )
-    return ModelTable.from_json(table, str(folder / CONFIG))
+    try:
+        return ModelTable.from_json(table, str(folder / CONFIG))
+    except ValueError as error:
+        raise ValueError(f"{error}: {REMEDY}") from None
 
 
 def shared_matrices(config: TransformerConfig) -> dict[str, str]:

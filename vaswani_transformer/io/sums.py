@@ -51,6 +51,6 @@ def check_file(path: Path, expected: str | None, remedy: str) -> None:
             "config core.autocrlf false', delete the folder and check it out again"
         )
     raise ValueError(
-        f"{path} was altered or damaged: its hash is not the one in {SUMS}; copy the folder again, "
-        f"or {remedy}"
+        f"{path} was altered or damaged (its hash is not the one in {SUMS}): copy the folder "
+        f"again, or {remedy}"
     )

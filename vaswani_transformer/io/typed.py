@@ -121,11 +121,14 @@ def read_record(kind: type[T], table: object, where: str, ignore_unknown: bool =
     items = {key_of(item): item for item in fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in items and not ignore_unknown:
-            raise ValueError(f"{where} has {key!r}, which this version does not know")
+            raise ValueError(
+                f"{where} has {key!r}, which this version does not know: correct the name, or use "
+                "the version that wrote it"
+            )
     for key, item in items.items():
         needed = item.default is MISSING and item.default_factory is MISSING
         if needed and key not in table:
-            raise ValueError(f"{where} lacks {key!r}")
+            raise ValueError(f"{where} has no {key!r}")
     types = get_type_hints(kind)
     hints = {key: types[item.name] for key, item in items.items()}
     check_types(table, hints, where)

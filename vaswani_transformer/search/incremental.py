@@ -43,7 +43,8 @@ def rule_and_limit(
     if limit <= options.min_len:
         raise ValueError(
             f"--max-len-a {options.max_len_a} and --max-len-b {options.max_len_b} allow {limit} "
-            f"tokens including the end of sentence, but --min-len {options.min_len} asks for more"
+            f"tokens including the end of sentence, but --min-len {options.min_len} asks for more: "
+            "raise --max-len-b, or lower --min-len"
         )
     if options.length_penalty == "fairseq":
         return FairseqRule(options.lenpen, len(source), options.beam, source.device), limit
@@ -147,8 +148,8 @@ def search(
     hypotheses = history.hypotheses(rule.penalty, options.beam)
     if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):
         raise FloatingPointError(
-            "the model's scores are not numbers (NaN): its training has diverged, or the "
-            "checkpoint is damaged; use an earlier checkpoint"
+            "the model's scores are not numbers (NaN), because its training has diverged or the "
+            "checkpoint is damaged: use an earlier checkpoint"
         )
     return hypotheses
 
