@@ -5,8 +5,8 @@
 
 MODEL is a folder made by 'vaswani pack', a run, or a checkpoint of a run. Every head of every layer
 is shown, for the encoder's and the decoder's self-attention and for the cross-attention. In
-attention.html, which needs no network, you choose layer and head and point at a word; there is one
-picture per layer. Another sentence replaces the page and the images of the sentence before.
+attention.html, which works without a network connection, choose a layer and a head, and point at a
+word. There is also one image per layer. For another sentence, the page and the images are replaced.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Average the parameters of several checkpoints of one run into one checkpoint (section 6.1).
+"""Averages the parameters of several checkpoints of one run (section 6.1 of the paper).
 
     vaswani average RUN               compares the last checkpoint, the averages of the last 2, 3 …
                                       and the best checkpoint: the lowest validation loss decides

@@ -1,15 +1,16 @@
 """Checks any PyTorch Transformer against the paper, section by section.
 
     vaswani check --template > mine.py        a file to fill in: two functions, and optional ones
-    vaswani check mine.py                     the card: errors and differences first
+    vaswani check mine.py                     the report: errors and differences first
     vaswani check mine.py --verbose           every check
-    vaswani check mine.py --json              the same for programs
+    vaswani check mine.py --json              the report as JSON, for programs
     vaswani check mine.py --select 3.2,adam   checks of these sections or with these ids
-    vaswani check mine.py --strict            exit code 1 for each difference that is not accepted
+    vaswani check mine.py --strict            exit code 1 if a difference is not accepted
     vaswani check --explain sinusoids         the equation, correct code, this project's code
 
-The exit code is 1 if a check finds an error: a leak, a mask without effect, a function that fails.
-With --strict it is 1 for every difference, too, unless its id is in the list ACCEPT of the file.
+The exit code is 1 if a check finds an error, such as a decoder that sees later tokens, a mask
+without effect, or a function that fails. With --strict the exit code is also 1 if there is a
+difference whose id is not in the list ACCEPT of the file.
 See docs/check.md.
 """
 
@@ -35,7 +36,7 @@ class Options:
     strict: bool = option(
         False, help="exit with code 1 if any difference is not in the file's list ACCEPT"
     )
-    json: bool = option(False, help="print the card as JSON")
+    json: bool = option(False, help="print the report as JSON")
     explain: str | None = option(
         None,
         metavar="ID",

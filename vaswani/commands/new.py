@@ -1,4 +1,4 @@
-"""Writes a complete configuration for your own prepared text: NAME.yaml, a reason for each value.
+"""Writes NAME.yaml, a configuration for your own prepared text, with a reason for each value.
 
     vaswani new mine --data data/mine                  sizes to suit the number of pairs and the GPU
     vaswani new mine --data data/mine --preset base
@@ -53,8 +53,8 @@ def run(options: Options) -> int:
 
     if options.preset and options.start:
         raise UserError(
-            "--preset and --from exclude each other: --from keeps the size of its model, so "
-            "leave out --preset"
+            "--preset and --from cannot be used together, because --from keeps the size of its "
+            "model: leave out --preset"
         )
     name, path = name_and_path(options.name)
     check_folder(path.parent)

@@ -1,13 +1,13 @@
-"""Estimates the batch size, memory, time and FLOPs of a training run; nothing is trained.
+"""Estimates the batch size, memory, time and FLOPs of a training run, without training.
 
     vaswani plan demo_en_de                             on this machine
     vaswani plan wmt14_en_de_base --gpus 2
     vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
 
-The batch size is task.batch_tokens of the configuration, or, if that is not set, what the
-configuration gives on one GPU. It is divided among the GPUs so that it fits into their memory. The
-tokens are counted in the batches that fairseq makes from the data; without data they are estimated.
-Memory is always an estimate.
+The batch size is task.batch_tokens of the configuration, or, if that is not set, the batch size of
+the configuration on one GPU: dataset.max_tokens × optimization.update_freq. The batch is divided
+among the GPUs so that it fits into their memory. If there is prepared data, the tokens are counted
+in fairseq's batches of it, otherwise they are estimated. Memory is always an estimate.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Makes data/NAME from text: {text,tok,bpe}/{train,valid,test}.LANG, codes and data-bin.
+"""Prepares text for training.
+
+Writes into data/NAME: {text,tok,bpe}/{train,valid,test}.LANG, codes and data-bin.
 
     vaswani prepare demo_en_de                       text that comes with vaswani
     vaswani prepare multi30k_en_de --text FOLDER     a corpus you have
@@ -11,8 +13,9 @@
     vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 
 Each stage (raw, for archives; text, tok, codes, bpe, data-bin) is skipped if its result exists for
-the same inputs and options. Text is streamed through --workers processes. A file in the way
-that this command did not write, or that has changed since, is first renamed to …kept-1.
+the same inputs and options. Text is streamed through --workers processes. If an output would
+replace a file that this command did not write, or that has changed since, that file is first
+renamed to …kept-1.
 """
 
 from vaswani.data.read_recipe import PrepareOptions as Options

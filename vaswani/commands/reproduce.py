@@ -4,12 +4,12 @@
     vaswani reproduce wmt14-en-de-base --dry-run --fairseq      fairseq's own commands, to edit
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
-    vaswani reproduce table1                           layers compared: counted, measured
-    vaswani reproduce table4                           parsing, trained on WSJ alone
+    vaswani reproduce table1                           Table 1: layers, counted and measured
+    vaswani reproduce table4                           Table 4: parsing, trained on WSJ alone
 
-Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
-command, which is printed; it continues unfinished work and skips what is done. Comparisons of small
-models are experiments of a checkout: python -m experiments. See docs/reproduce.md.
+Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big, table1, table4. Each
+stage is a command, which is printed. It continues unfinished work and skips finished work. To
+compare small models, run 'python -m experiments' in a checkout. See docs/reproduce.md.
 """
 
 import importlib

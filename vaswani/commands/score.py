@@ -1,14 +1,15 @@
-"""Scores translations by chrF and by each BLEU that papers report, next to published scores.
+"""Scores translations by chrF and by the kinds of BLEU that papers report.
 
-Parse trees get labelled recall, precision and F1 instead.
+Published scores of the same test set are printed, too. Parse trees get labelled recall, precision
+and F1 instead.
 
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
     vaswani score RUN --compare OTHER                  significance test against a run or a file
 
-Report sacreBLEU's score with its signature. The other scores are for comparison with older papers
-(docs/scoring.md). All scores are written to a JSON file beside the translations.
+In a paper, report sacreBLEU's score and its signature. The other scores are for comparison with
+older papers (docs/scoring.md). All scores are written to a JSON file beside the translations.
 """
 
 import shlex

@@ -1,4 +1,4 @@
-"""Trains CONFIG; writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
+"""Trains CONFIG, and writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}.
 
     vaswani train demo_en_de
     vaswani train multi30k_en_de optimization.max_update=2000 run=short

@@ -61,7 +61,8 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
     json: bool = option(
         False,
         "print one JSON object per line, with the score, the number of sentences, the unknown "
-        "words, and whether the line is unusually long or too long",
+        "words, and whether the line is longer than most training lines, or longer than the model "
+        "allows",
     )
     precision: str = option(
         "fp32", "precision of the matrix products (default: fp32)", choices=["fp32", "bf16"]
@@ -77,8 +78,9 @@ class Options(as_arguments([item.name for item in fields(TranslationOptions)])):
     )
     split_sentences: str = option(
         AUTO,
-        "split lines of several sentences: only those longer than 99 %% of the training lines "
-        "(auto, the default; 40 subwords if the model does not record this), never, or always",
+        "which lines of several sentences to split: those longer than 99 %% of the training lines, "
+        "or than 40 subwords if the model does not record this length (auto, the default), none "
+        "(never), or all (always)",
         choices=MODES,
     )
     output: str | None = option(metavar="FILE", help="output file (default: standard output)")
@@ -117,8 +119,8 @@ def check_columns(options: Options) -> None:
     """Raise UserError if two forms of output are requested at once."""
     if options.json and options.scores:
         raise UserError(
-            "--scores and --json exclude each other: JSON lines always have the score, so leave "
-            "out --scores"
+            "--scores and --json cannot be used together, because JSON lines always have the "
+            "score: leave out --scores"
         )
 
 
@@ -204,8 +206,8 @@ def splits_lines(folder: TextModel, options: Options, search: TranslationOptions
     against = [name for name, is_given in names.items() if is_given]
     if against and options.split_sentences == ALWAYS:
         raise UserError(
-            f"--split-sentences always and {against[0]} exclude each other: {against[0]} takes "
-            "each line as one sentence, so leave out one of the two"
+            f"--split-sentences always cannot be used with {against[0]}, which takes each line as "
+            "one sentence: leave out one of the two"
         )
     return options.split_sentences != NEVER and not against
 
