@@ -103,8 +103,8 @@ def run_verb(argv: list[str] | None) -> int:
         parser.exit()
     if args.verb not in VERBS:
         parser.error(
-            f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
-            f"verbs are {', '.join(VERBS)}"
+            f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}: "
+            f"give one of {', '.join(VERBS)}"
         )
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it logs at import what it could use
     module = module_of(args.verb)

@@ -100,6 +100,25 @@ def test_a_number_that_cannot_be_is_refused_before_anything_is_made(own, capsys,
 
 
 @pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--valid valid", "there is no training text: give --train"),
+        ("--train train", "there is no validation text: give --valid"),
+        ("--train train --valid valid --valid-every 2", "--valid and --valid-every"),
+        ("--like data", "there is no text to prepare: with --like, give"),
+    ],
+)
+def test_text_that_is_missing_or_given_twice_is_named(own, capsys, options, sentence):
+    """One sentence said all of it, whatever was missing."""
+    if "--like" in options:
+        prepared = ["--train", "train", "--valid", "valid", "--bpe", "50", "--out", "data"]
+        assert cli.main(["prepare", "--source-lang", "en", "--target-lang", "de", *prepared]) == 0
+    languages = ["--source-lang", "en", "--target-lang", "de"]
+    assert cli.main(["prepare", *languages, "--out", "more", *options.split()]) == 1
+    assert sentence in capsys.readouterr().err and not Path("more").exists()
+
+
+@pytest.mark.parametrize(
     ("key", "value"), [("bpe", 0), ("ratio", float("nan")), ("bpe", "many"), ("valid_every", 1)]
 )
 def test_a_number_in_a_recipe_is_refused_by_its_key(key, value):

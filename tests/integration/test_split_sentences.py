@@ -110,7 +110,7 @@ def test_columns_and_nbest_lists_keep_one_line_one_sentence(
     rows, _ = translated(LONG, options=option)
     assert rows[0].split("\t")[0] == LONG.upper() + "|"
     refused = cli("translate", model, tmp_path / "text", *option, "--split-sentences", "always")
-    assert refused.code == 1 and f"always and {option[0]} exclude each other" in refused.err
+    assert refused.code == 1 and f"always cannot be used with {option[0]}" in refused.err
 
 
 def test_tokenised_text_keeps_one_line_one_sentence(

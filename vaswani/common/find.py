@@ -61,7 +61,7 @@ def find_config(name: str, kind: str = "") -> Path:
                 return path
         names = known_configs(kind)
     what = {"": "experiment", "data": "data recipe"}.get(kind, "manifest of archives")
-    offer = f"; known: {', '.join(names)}" if names else ""
+    offer = f" (known: {', '.join(names)})" if names else ""
     raise UserError(f"there is no {what} '{name}'{nearest(stem, names)}{offer}")
 
 

@@ -135,7 +135,7 @@ def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
     if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
         raise UserError(
             f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: "
-            "the numbers should be equal and above 0; prepare the text again"
+            "prepare the text again, so that the numbers are equal and above 0"
         )
     for language in text.languages:
         path = text.data.dictionary(language)
@@ -143,8 +143,8 @@ def sentence_lengths(text: ParallelText, split: str) -> list[np.ndarray]:
         unknown, counted = check_text(f"{prefix}.{language}", entries, str(path))
         if unknown == counted > 0:
             raise UserError(
-                f"{prefix}.{language} has no token that {path} knows (all are <unk>): there is "
-                "nothing to learn; prepare the data again"
+                f"{prefix}.{language} has no token that {path} knows (all are <unk>), so there is "
+                "nothing to learn: prepare the data again"
             )
     return sizes
 
@@ -291,8 +291,8 @@ def check_text(prefix: str, entries: int, dictionary: str) -> tuple[int, int]:
         if block.min() < 0 or block.max() >= entries:
             raise UserError(
                 f"{prefix}.bin has a token number that is not in {dictionary}, which ends at "
-                f"{entries - 1:,}: the text was binarised with another dictionary; prepare it "
-                "again"
+                f"{entries - 1:,}, so the text was binarised with another dictionary: prepare the "
+                "text again"
             )
         unknown += int((block == 3).sum())  # fairseq's numbers of <unk> and the end of a sentence
         counted += int((block != 2).sum())

@@ -71,8 +71,8 @@ def learn(
         if "required_chars" not in str(error):
             raise
         raise UserError(
-            f"--bpe {size:,} is too small for SentencePiece: the pieces include 256 bytes, 4 "
-            "symbols and single characters; give a larger number"
+            f"--bpe {size:,} is too small for SentencePiece, whose pieces include 256 bytes, 4 "
+            "symbols and single characters: give a larger number"
         ) from None
     with atomic_write(model, "wb") as stream:
         stream.write(learned.getvalue())

@@ -192,7 +192,7 @@ def recipe_from(table: Mapping[str, Any], where: str) -> Recipe:
     for key, choices in CHOICES.items():
         if values.get(key, choices[0]) not in choices:
             allowed = ", ".join(map(str, choices))
-            raise UserError(f"{where}: {key} is {values[key]!r}; it may be {allowed}")
+            raise UserError(f"{where}: {key} must be one of {allowed}, not {values[key]!r}")
     if values.get("tokenised") and values.get("subword") == SENTENCEPIECE:
         raise UserError(
             f"{where}: SentencePiece splits raw text: leave out --tokenised (tokenised: true), or "
@@ -249,8 +249,8 @@ def check_dropout(table: Mapping[str, Any], where: str) -> None:
     check_range(f"{where}: bpe_dropout", dropout, 0)
     if not 0 < dropout < 1:
         raise UserError(
-            f"{where}: bpe_dropout is {dropout}; it must be a probability above 0 and below 1, "
-            "such as 0.1"
+            f"{where}: bpe_dropout must be a probability above 0 and below 1, such as 0.1, not "
+            f"{dropout}"
         )
     if table.get("subword") == SENTENCEPIECE:
         raise UserError(

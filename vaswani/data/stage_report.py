@@ -101,6 +101,6 @@ def check_not_blank(pair: tuple[Path, Path]) -> None:
     sides = [read_lines(path) for path in pair]
     if not any(source.strip() and target.strip() for source, target in zip(*sides, strict=True)):
         raise UserError(
-            f"the {pair[0].stem} set has no pair of sentences: on each line at least one side is "
-            "blank"
+            f"the {pair[0].stem} set has no pair of sentences, because on each line at least one "
+            "side is blank: give files with a sentence and its translation on the same line"
         )

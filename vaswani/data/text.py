@@ -51,13 +51,13 @@ def find_text(prefix: PathLike, lang: str) -> Path:
     elif Path(prefix).is_file():
         hint = (
             f": the command reads PREFIX.{lang} and the same for the other language, with one "
-            f"sentence per line, so give {Path(prefix).with_suffix('')} for {prefix}; or give "
+            f"sentence per line, so give {Path(prefix).with_suffix('')} for {prefix}, or give "
             "FILE.tsv, with both sides in two columns"
         )
         if Path(prefix).suffix == ".tmx":
             hint = (
-                f": {prefix} is a translation memory; convert it to FILE.tsv, both sides in two "
-                f"columns, as {DOCS / 'own-text.md'} shows, and give that"
+                f": convert {prefix}, a translation memory, to FILE.tsv with both sides in two "
+                f"columns, as {DOCS / 'own-text.md'} shows, and give FILE.tsv"
             )
     raise UserError(f"there is no file {plain} (nor {compressed}){hint}")
 
@@ -99,7 +99,7 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
         return line.decode("utf-8").lstrip(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}, line {number}: byte {error.start + 1} is not UTF-8; convert the file, for "
+            f"{path}, line {number}: byte {error.start + 1} is not UTF-8: convert the file, for "
             "example with iconv, or, if it is compressed, name it .gz or .xz"
         ) from None
 
@@ -166,8 +166,8 @@ def columns(path: Path) -> Iterator[tuple[bytes, bytes]]:
         cells = line.rstrip(b"\r\n").split(b"\t")
         if len(cells) != 2:
             raise UserError(
-                f"{path}, line {number:,}, has {len(cells)} columns; it should have two, source "
-                "and target with a tab between them: choose them with 'cut -f'"
+                f"{path}, line {number:,}, has {len(cells)} columns instead of two, source and "
+                "target with a tab between them: choose the two with 'cut -f'"
             )
         yield cells[0] + b"\n", cells[1] + b"\n"
 

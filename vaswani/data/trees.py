@@ -68,7 +68,7 @@ def read_trees(path: Path) -> list[Tree]:
                 "line"
             ) from None
     if not trees:
-        raise UserError(f"{path} is empty: it should hold one tree per line")
+        raise UserError(f"{path} is empty: give a file with one tree per line")
     return trees
 
 
@@ -128,9 +128,9 @@ def parse_tree(line: str) -> Tree:
             unclosed.append(len(constituents))
             constituents.append(Constituent(label, len(words), -1))
     if unclosed:
-        raise ValueError(f"{len(unclosed)} of its brackets are not closed")
+        raise ValueError(f"{len(unclosed)} opening brackets are not closed")
     if not words or not constituents:
-        raise ValueError("it holds no tree")
+        raise ValueError("the line holds no tree")
     if constituents[0].label in ROOTS:
         constituents = constituents[1:]
     return Tree(words, tags, [span for span in constituents if span.end > span.start])

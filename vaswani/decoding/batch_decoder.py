@@ -197,8 +197,8 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
     if sentences[-1] != total:
         raise UserError(
-            f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: the "
-            "numbers should be equal; prepare the text again"
+            f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: prepare "
+            "the text again, so that the numbers are equal"
         )
     files = dictionaries
     for side in sides:

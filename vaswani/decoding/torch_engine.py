@@ -46,7 +46,7 @@ class TorchEngine(ProcessEngine):
         user_dir: str | None = None,
     ) -> None:
         if precision not in PRECISIONS:
-            raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
+            raise UserError(f"--precision must be {' or '.join(PRECISIONS)}, not {precision!r}")
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(device)
         model, self.source, self.target = network_of(folder, user_dir)

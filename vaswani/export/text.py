@@ -42,8 +42,8 @@ def proof_text(
     references = read_lines(Path(target), lines) if target else None
     if references is not None and len(references) != len(sentences):
         raise UserError(
-            f"{source} has {len(sentences):,} lines and {target} {len(references):,}: they are not "
-            "a text and its translation"
+            f"{source} has {len(sentences):,} lines and {target} has {len(references):,}: give a "
+            "text and its translation, line by line"
         )
     return ProofText(source, sentences, references)
 

@@ -39,8 +39,9 @@ def check_expressible(folder: ModelFolder, target: str) -> None:
         allowed = {d_k} if target == "ctranslate2" else {usual}  # elsewhere it is d_model/h
         if {d_k, d_v} != allowed:
             raise UserError(
-                f"{folder.path} has heads with d_k {d_k} and d_v {d_v}, but {target} needs "
-                f"{allowed.pop()} (d_model/h is {usual}) for both: it cannot be exported"
+                f"{folder.path} cannot be exported to {target}, because its heads have d_k {d_k} "
+                f"and d_v {d_v}, and {target} needs {allowed.pop()} (d_model/h is {usual}) for "
+                "both: translate with 'vaswani translate' instead"
             )
 
 

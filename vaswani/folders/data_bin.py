@@ -66,7 +66,7 @@ class DataBin:
                 return self.folder / f"{split}.{pair}"
         splits = sorted({path.name.split(".")[0] for path in self.folder.glob("*.idx")})
         advice = f": prepare it with --{split} too" if split in SPLITS else ""
-        raise UserError(f"{self.folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
+        raise UserError(f"{self.folder} has no part '{split}', only {', '.join(splits)}{advice}")
 
     def fingerprint(self) -> dict[str, str]:
         """Return the data's fingerprint: SHA-256 of each dictionary, index and text, by name."""

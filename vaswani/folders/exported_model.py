@@ -109,8 +109,8 @@ class ExportedModel(TextModel):
         if table.get("target") != TARGETS[0]:
             raise UserError(
                 f"{path} was exported to {table.get('target')}, and only the commands of that "
-                f"program can use it: see {path / CARD}; for 'vaswani translate' use the model "
-                "folder it was made from"
+                f"program can use it: see {path / CARD}, or give 'vaswani translate' the model "
+                "folder that it was made from"
             )
         sums = read_sums(path / SUMS)
         with errors_for_users():

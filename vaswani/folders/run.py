@@ -249,8 +249,8 @@ class Run:
             if run.exists:
                 return run
         names = sorted(path.parent.name for path in RUNS.glob(f"*/{CONFIGURATION}"))
-        train = "; train one with 'vaswani train CONFIG'"
-        offer = f"; known: {', '.join(names)}" if names else train
+        train = ": train one with 'vaswani train CONFIG'"
+        offer = f" (known: {', '.join(names)})" if names else train
         raise UserError(f"there is no run '{name}'{nearest(name, names)}{offer}")
 
     @classmethod

@@ -104,14 +104,15 @@ def check_expressible(options: Mapping[str, object], where: str) -> None:
     """Raise UserError for an option with which our model would compute something else."""
     if options.get("activation_fn", "relu") not in ACTIVATION_NAMES:
         raise UserError(
-            f"{where} has the activation function {options['activation_fn']}; this plugin's model "
-            f"has one of {', '.join(ACTIVATION_NAMES)}: it cannot be packed"
+            f"{where} cannot be packed, because it has the activation function "
+            f"{options['activation_fn']}, and this plugin's model has only "
+            f"{', '.join(ACTIVATION_NAMES)}"
         )
     for name, (fixed, meaning) in FIXED_OPTIONS.items():
         if (options.get(name) or fixed) != fixed:
             raise UserError(
-                f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
-                "lacks: it cannot be packed"
+                f"{where} cannot be packed, because it has {meaning} ({name} {options[name]}), "
+                "which this plugin's model lacks"
             )
 
 
@@ -125,8 +126,8 @@ def check_final_norms(
             and f"{side}.final_norm.weight" not in parameters
         ):
             raise UserError(
-                f"{where} has norms before the sub-layers of its {side} and none after its last "
-                "layer, as early versions of fairseq made them: it cannot be packed"
+                f"{where} cannot be packed, because its {side} has norms before the sub-layers and "
+                "none after its last layer, as in early versions of fairseq"
             )
 
 
@@ -140,8 +141,8 @@ def rename_parameters(state: Mapping[str, Tensor], where: str) -> dict[str, Tens
     unused = sorted(set(present) - requested.names)
     if unused:
         raise UserError(
-            f"{where} has the parameter {unused[0]}, which this plugin's model does not have: it "
-            "cannot be packed"
+            f"{where} cannot be packed, because it has the parameter {unused[0]}, which this "
+            "plugin's model does not have"
         )
     return parameters
 

@@ -187,7 +187,7 @@ def choose_batch(
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(
             f"{gpus} GPUs are too many for updates of {padded:,.0f} padded tokens: each would get "
-            f"{max_tokens}, and longer sentences would be left out; use at most "
+            f"{max_tokens}, and longer sentences would be left out, so use at most "
             f"{max(1, int(padded // arithmetic.LEAST_TOKENS))}"
         )
     if text.folder is not None:

@@ -127,8 +127,8 @@ def find_reproduction(options: Options) -> Reproduction:
     if name not in (*NAMES, PARSER):
         names = [*(result.replace("_", "-") for result in NAMES), TABLE_4, *FILES]
         raise UserError(
-            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), names)}; "
-            f"there are {', '.join(names)}"
+            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), names)}: "
+            f"give one of {', '.join(names)}"
         )
     folder, own = split_run(options.overrides)
     if any(change.startswith("checkpoint.save_dir=") for change in own):
@@ -166,8 +166,8 @@ def find_row(experiment: str, requested: str) -> tuple[str, str, dict[str, Any]]
     if not row or experiment not in (table_3["base"], its):
         row_names = list(rows.values())
         raise UserError(
-            f"{experiment} has no row '{requested}' of Table 3{nearest(requested, row_names)}; "
-            f"{table_3['base']} has {', '.join(row_names)}"
+            f"{experiment} has no row '{requested}' of Table 3{nearest(requested, row_names)}: the "
+            f"rows of {table_3['base']} are {', '.join(row_names)}"
         )
     return its, row, table_3["rows"][row]
 

@@ -133,8 +133,8 @@ def refuse_split(lines: list[str], where: str) -> None:
     for number, line in enumerate(lines, 1):
         if split_mark(line):
             raise UserError(
-                f"{where}, line {number:,}, holds '{split_mark(line)}': its hyphens are already "
-                "split, and splitting them again would inflate BLEU; give untokenised text"
+                f"{where}, line {number:,}, holds '{split_mark(line)}', so its hyphens are already "
+                "split, and splitting them again would inflate BLEU: give untokenised text"
             )
 
 

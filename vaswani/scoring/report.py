@@ -137,7 +137,7 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
     if text and not system.spaced:
         reason = "Moses' tokeniser needs spaces between words"
     elif text and not pair:
-        reason = "its tokeniser needs the language; give --pair, e.g. en-de"
+        reason = "Moses' tokeniser needs the language: give --pair, such as en-de"
     if reason:
         left_out.append(f"tokenised BLEU: {reason}")
     elif tokens:
@@ -254,8 +254,7 @@ def significance_of(system: ScoreInput, other: ScoreInput) -> bleu.Significance:
     this, that = system.main, other.main
     if bool(system.text) != bool(other.text) or this.all_references != that.all_references:
         raise UserError(
-            f"{this.files[1]} and {that.files[1]} differ: two systems can only be compared on "
-            "the same references"
+            f"{this.files[1]} and {that.files[1]} differ: give two systems with the same references"
         )
     warn(that)
     metrics, _ = metrics_of(system)

@@ -212,8 +212,10 @@ def input_of_files(
     signature: dict[str, str] = {}
     if not references:
         assert test_set and pair, "one of the two is given"
-        instead = "with internet access it downloads it once, to ~/.sacrebleu (or $SACREBLEU)"
-        references = [files_of(test_set, pair, f"{instead}; or give --references FILE")[1]]
+        instead = (
+            "connect to the internet, from which sacreBLEU downloads it once into ~/.sacrebleu"
+        )
+        references = [files_of(test_set, pair, f"{instead}, or give --references FILE")[1]]
         signature = {"test": test_set, "lang": pair}
     text = read_text(hypotheses, *references, compose=True)
     # not for a run, which detokenises: there a mark is the model's mistake in one sentence
@@ -297,7 +299,9 @@ def align(lines: list[str], sides: list[list[str]], files: tuple[Path, ...]) -> 
                 "every reference needs its translation on the same line"
             )
         if not any(line.strip() for line in reference_lines):
-            raise UserError(f"{path} has {len(reference_lines):,} lines, and all are blank")
+            raise UserError(
+                f"all {len(reference_lines):,} lines of {path} are blank: give other references"
+            )
     for path, side in zip(files, (lines, *sides), strict=True):
         number = next((number for number, line in enumerate(side, 1) if _BPE_MARK.search(line)), 0)
         if number:

@@ -172,12 +172,12 @@ def best_of_run(run: Run) -> Path:
     except (CheckpointError, UserError) as error:
         chosen = newest or describe(singles[-1])
         what = "average" if newest else "checkpoint"
-        reason = f"newest {what}; validation losses are unknown: {error}"
+        reason = f"the newest {what}, because validation losses are unknown: {error}"
     print(f"using {chosen.path} ({reason})", file=sys.stderr)
     if chosen.averaged and last_to_average(run) > chosen.updates:
         print(
-            f"warning: training continued after {chosen.path} was made; for a new average: "
-            f"vaswani average {shlex.quote(str(run))}",
+            f"warning: training continued after {chosen.path} was made: for a new average, run "
+            f"'vaswani average {shlex.quote(str(run))}'",
             file=sys.stderr,
         )
     return chosen.path

@@ -61,8 +61,8 @@ def write_average(
     else:
         if best.loss < chosen.loss:
             print(
-                "warning: one of the others above has a lower validation loss than the average "
-                f"of {len(parts)}; 'vaswani average RUN' without --last takes the lowest",
+                "warning: a candidate above has a lower validation loss than the average of "
+                f"{len(parts)}: run 'vaswani average RUN' without --last to take the lowest",
                 file=sys.stderr,
             )
         if chooses and not output:

@@ -81,7 +81,10 @@ def train(
     for key in ("finetune_from_model", "continue_once"):
         start = configuration.checkpoint.get(key)
         if start and not Path(start).is_file():
-            raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
+            raise UserError(
+                f"checkpoint.{key}: there is no checkpoint {start}: correct the path, or leave it "
+                "out"
+            )
     run = run_record.run_of(configuration, name, path)
     additions, remarks = data_options(configuration, text.data_bin.folder if text else None)
     additions["checkpoint"] = {"save_dir": str(run.checkpoints)}
