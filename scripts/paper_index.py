@@ -24,11 +24,12 @@ PAGE = ROOT / "docs" / "paper.md"
 HEAD = """# The paper as an index
 
 Find the code and the tests of each part of "Attention Is All You Need"
-([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)). [Fidelity](fidelity.md) says what differs,
-and [the walkthrough](../examples/walkthrough/paper.ipynb) explains the parts.
+([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)). For all differences see
+[fidelity](fidelity.md), for explanations [the walkthrough](../examples/walkthrough/paper.ipynb). To
+make this page again:
 
 ```sh
-python scripts/paper_index.py     # makes this page from docs/paper.yaml and marks of the tests
+python scripts/paper_index.py
 ```
 """
 
@@ -110,7 +111,7 @@ def page(items: dict[str, dict[str, Any]], tests: dict[str, list[str]]) -> tuple
             problems.append(f"no test is marked with '{key}'")
         lines.append("- **tests**: " + ", ".join(held))
         if item.get("deviation"):
-            lines.append(f"- **here**: {item['deviation']}")
+            lines.append(f"- **difference**: {item['deviation']}")
         lines.append("")
     return "\n".join(lines), sorted(problems)
 
