@@ -75,7 +75,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         if type(self.search) is not BeamSearch:
             return f"another search ({type(self.search).__name__})"
         if 2 * self.beam_size > self.vocab_size - 4:
-            return f"a beam of {self.beam_size} for {self.vocab_size} types"
+            return f"a beam of {self.beam_size} for a vocabulary of {self.vocab_size}"
         unknown = {
             "match_source_len": self.match_source_len,
             "lm_model": self.lm_model,

@@ -205,5 +205,5 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
     if getattr(task.cfg, "left_pad_target", False):
         raise ConfigError(
             "--left-pad-target is not supported, because the causal mask hides padding on the "
-            "right only: leave it out"
+            "right only: leave out --left-pad-target"
         )

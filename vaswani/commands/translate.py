@@ -134,7 +134,9 @@ def translate_text(folder: ModelFolder | ExportedModel, options: Options) -> Non
     search = folder.search_options.changed(**cli_overrides(options))
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
-        raise UserError("standard input ('-') and files cannot be combined: give one or the other")
+        raise UserError(
+            "standard input ('-') and files cannot be used together: leave out one of the two"
+        )
     translator = LineTranslator(folder, options, search)
     at_terminal = not paths and not options.output and sys.stdin.isatty()
     if at_terminal:

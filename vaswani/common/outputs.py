@@ -314,7 +314,7 @@ class PlacedOutputs(Outputs):
         """Open the output, as :meth:`Outputs.write`; refuse before anything is touched."""
         self.check()
         if not self.path.name:
-            raise UserError("the output cannot be the current folder itself: give another one")
+            raise UserError("the output cannot be the current folder itself: give another folder")
         check_folder(self.path.parent)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with super().write(key) as draft:
@@ -370,7 +370,7 @@ class FolderOutputs(PlacedOutputs):
         if not os.path.lexists(folder):
             return
         if folder.is_symlink() or not folder.is_dir():
-            raise UserError(f"{folder} is not a folder: give another one with --out")
+            raise UserError(f"{folder} is not a folder: give another name with --out")
         for name in changed_files(folder, self.record, self.sums()):
             raise UserError(
                 f"{folder} has {name}, which '{self.command}' did not write or which has changed "

@@ -283,8 +283,8 @@ def check_values(config: DictConfig) -> None:
     if config.checkpoint.checkpoint_suffix:
         raise UserError(
             f"checkpoint.checkpoint_suffix is {config.checkpoint.checkpoint_suffix}, but "
-            "'vaswani' finds checkpoints by fairseq's names without a suffix: leave it out, and "
-            "give each run its own run=NAME"
+            "'vaswani' finds checkpoints by fairseq's names without a suffix: leave out the "
+            "suffix, and give each run its own run=NAME"
         )
     if (config.dataset.max_tokens or 0) < 1 and (config.dataset.batch_size or 0) < 1:
         raise UserError(

@@ -297,7 +297,7 @@ def check(source: Source, path: Path) -> None:
     if source.bytes not in (None, size) or source.sha256 not in (None, digest):
         raise WrongFile(
             f"{path} has {size:,} bytes and SHA-256 {digest} instead of {source.bytes or 0:,} and "
-            f"{source.sha256}: remove it to have it downloaded"
+            f"{source.sha256}: remove the file to have it downloaded"
         )
 
 

@@ -80,8 +80,8 @@ def warn_of_unspaced(pair: tuple[Path, Path]) -> None:
     for path in pair:
         if hardly_spaced(islice(read_lines(path), LINES_JUDGED)):
             print(
-                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
-                f"with --subword {SENTENCEPIECE}, which needs none",
+                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare the "
+                f"text with --subword {SENTENCEPIECE}, which needs none",
                 file=sys.stderr,
             )
             return

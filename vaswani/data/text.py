@@ -193,7 +193,7 @@ def chunks(paths: Sequence[Path], limit: int | None = None) -> Iterator[Chunk]:
             if not all(row):
                 counts = " and ".join(f"{path} has {count_lines(path):,} lines" for path in paths)
                 raise UserError(
-                    f"{counts}: line n of one must be the translation of line n of the other"
+                    f"{counts}: give files in which every line has its translation on the same line"
                 )
             for side, line in zip(sides, row, strict=True):
                 side.append(line)

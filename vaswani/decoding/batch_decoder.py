@@ -194,7 +194,9 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
     sentences = [len(data_bin.read_index(str(side)).sizes) for side in present]
     total = sentences[0]
     if not total:
-        raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
+        raise UserError(
+            f"{sides[0]} holds no sentence: choose another subset, or prepare the text again"
+        )
     if sentences[-1] != total:
         raise UserError(
             f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: prepare "

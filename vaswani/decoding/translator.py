@@ -308,7 +308,7 @@ def engine_for(
         if precision != "fp32":
             raise UserError(
                 f"--precision {precision} works only with packed models, and 'vaswani export "
-                f"--quantization' has set the precision of {folder.path}: leave it out"
+                f"--quantization' has set the precision of {folder.path}: leave out --precision"
             )
         return CTranslate2Engine(folder, device, workers)
     from vaswani.decoding.process_engine import search_processes

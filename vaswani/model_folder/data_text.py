@@ -114,7 +114,7 @@ def find_subword_model(
     if prepared and kind != prepared.subword:
         raise UserError(
             f"{FLAGS[kind]} contradicts {PreparedText(places[0]).recipe_file}, whose text was "
-            f"split by {prepared.subword}: leave it out"
+            f"split by {prepared.subword}: leave out {FLAGS[kind]}"
         )
     named = files[kind]
     if not named and not parts[kind]:
@@ -125,7 +125,7 @@ def find_subword_model(
     if subword_model and in_data and sha256_of(subword_model) != sha256_of(in_data):
         raise UserError(
             f"{FLAGS[kind]} {subword_model} differs from {in_data}, which the data was split with: "
-            "leave it out"
+            f"leave out {FLAGS[kind]}"
         )
     if subword_model is None:
         raise UserError(

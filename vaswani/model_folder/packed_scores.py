@@ -46,7 +46,7 @@ def packed_scores(
             option = "" if subset == "test" else f" --subset {subset}"
             name = shlex.quote(str(run))
             print(
-                f"the scores of '{subset}' are not packed: {reason}; to have them, run 'vaswani "
+                f"the scores of '{subset}' are not packed: {reason}. To pack them, run 'vaswani "
                 f"generate {name}{option}', 'vaswani score {name}{option}' and pack again",
                 file=sys.stderr,
             )

@@ -45,7 +45,7 @@ def run(options: Options) -> int:
         raise UserError("--fairseq only prints commands: give --dry-run, too")
     target = find_reproduction(options)
     if target.experiment == PARSER:
-        raise UserError("--fairseq supports Tables 2 and 3, not Table 4: leave it out")
+        raise UserError("--fairseq supports Tables 2 and 3, not Table 4: leave out --fairseq")
     on_cpu = bool(target.config.common.cpu)
     gpus = options.gpus or (1 if on_cpu else PAPER_GPUS)
     if PAPER_GPUS % gpus:

@@ -100,8 +100,8 @@ def input_with_references(
     if sentences and sentences != len(system.main.references):
         raise UserError(
             f"{test_set} has {sentences:,} sentences, but {system.main.files[1]} has "
-            f"{len(system.main.references):,}, so it is not this test set: correct --test-set, or "
-            "leave it out"
+            f"{len(system.main.references):,}, so that file is not this test set: correct "
+            "--test-set, or leave it out"
         )
     return system
 

@@ -94,7 +94,7 @@ def find_each(inputs: Sequence[str]) -> list[Checkpoint]:
         if before.updates == after.updates:
             raise UserError(
                 f"{before.path} and {after.path} are from the same update ({after.updates}) and "
-                "would count twice: leave one out"
+                "would count twice: leave out one of the two"
             )
     return ordered
 

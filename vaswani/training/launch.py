@@ -65,7 +65,7 @@ class Launch(NamedTuple):
 def check_machine(config: DictConfig) -> None:
     """Raise UserError for an option that needs a device or package that is not here."""
     if config.common.tpu:
-        raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave it out")
+        raise UserError("common.tpu: 'vaswani train' uses GPUs, or the CPU: leave out common.tpu")
     if config.common.fp16 and on_cpu(config):
         raise UserError(
             "common.fp16 needs a GPU: leave it out, or, for a model of this plugin, give "
@@ -75,15 +75,15 @@ def check_machine(config: DictConfig) -> None:
     if sharded and importlib.util.find_spec("fairscale") is None:
         raise UserError(
             "distributed_training.ddp_backend=fully_sharded needs the package 'fairscale', which "
-            "is not installed: leave it out, and give model.checkpoint_activations=true if memory "
-            "is short"
+            "is not installed: leave out this option, and give model.checkpoint_activations=true "
+            "if memory is short"
         )
     for (section, key), packages in NEEDED.items():
         is_set = config[section].get(key)
         if is_set and not any(map(importlib.util.find_spec, packages)):
             raise UserError(
                 f"{section}.{key} needs the package '{packages[0]}', which is not installed: "
-                f"pip install {packages[0]}, or leave it out"
+                f"pip install {packages[0]}, or leave out this option"
             )
 
 
