@@ -5,11 +5,11 @@
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
     vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core
 
-The default of an option is its value in the section generation or task of the run's configuration.
-For each subset 'vaswani generate' writes SUBSET.hyp.tok (tokens, or SentencePiece's pieces, in the
-order of the source), SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P- as in
-fairseq-generate) and SUBSET.json (options and counts). The translations do not depend on the number
-of processes.
+The default of an option is its value in the section 'generation' or 'task' of the run's
+configuration. For each subset 'vaswani generate' writes SUBSET.hyp.tok (tokens, or SentencePiece's
+pieces, in the order of the source), SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P-
+as in fairseq-generate) and SUBSET.json (options and counts). The translations do not depend on the
+number of processes.
 """
 
 import shlex
