@@ -87,7 +87,7 @@ def small() -> str:
     multi30k = record("Multi30k")
     rows = [
         [
-            "Multi30k En-De, tiny, test_2016_flickr",
+            "tiny model on Multi30k En-De, test_2016_flickr",
             f"{multi30k['bleu_tokenised']['score']:.2f}",
             "`make multi30k`",
             link("Multi30k"),
@@ -95,10 +95,10 @@ def small() -> str:
     ]
     for pair in PAIRS:
         demo = record(f"demo {pair}")
-        scores = f"{demo['bleu']['score']:.2f}; {demo['exact_match']:.1f} % exactly right"
+        scores = f"{demo['bleu']['score']:.2f}; {demo['exact_match']:.1f} % of sentences right"
         command = f"`make demo PAIR={pair}`"
-        rows.append([f"the demo's text, {pair}", scores, command, link(f"demo {pair}")])
-    return markdown(["ours, small", "BLEU", "command", "record"], rows)
+        rows.append([f"demo model, {pair}", scores, command, link(f"demo {pair}")])
+    return markdown(["model and test set", "BLEU", "command", "record"], rows)
 
 
 def of_record(name: str) -> str:

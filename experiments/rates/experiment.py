@@ -146,7 +146,7 @@ def verdict(best: Record, minus: dict[str, Difference]) -> str:
     """
     groups: dict[str, list[str]] = {}
     for model, difference in minus.items():
-        group = "not shown to differ from it"
+        group = "not significantly different from it"
         if difference.shown:
             group = "ahead of the paper's model" if difference.value > 0 else "behind it"
         rate = rate_text(best["rows"][model])

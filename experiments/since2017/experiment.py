@@ -1,7 +1,7 @@
 """What rows.yaml asks for, as systems are compared (experiments/system_tables.py), with verdicts.
 
-A change pays where its difference from ours is shown, at equal updates, by the rule of
-experiments/intervals.py: in BLEU, in the validation loss.
+A change is better or worse than ours if the difference is significant after equal updates, by the
+rule of experiments/intervals.py. BLEU and the validation loss have a verdict each.
 """
 
 import statistics
@@ -21,7 +21,7 @@ from experiments.system_tables import (
 )
 from experiments.tables import Table
 
-NOT_SHOWN = "not shown"
+NOT_SIGNIFICANT = "not significant"
 
 
 class LaterChanges(SystemsExperiment):
@@ -44,12 +44,12 @@ def verdict(difference: Difference, better: int) -> str:
         better: 1 if higher is better, -1 if lower
     """
     if not difference.shown:
-        return NOT_SHOWN
-    return "pays" if difference.value * better > 0 else "does not"
+        return NOT_SIGNIFICANT
+    return "better" if difference.value * better > 0 else "worse"
 
 
 def cell(difference: Difference | None, better: int, form: str = "+.2f") -> str:
-    """Format a difference: ``+1.77 ± 0.76 (p 0.0016): pays``; a dash for ours."""
+    """Format a difference: ``+1.77 ± 0.76 (p 0.0016): better``; a dash for ours."""
     if difference is None:
         return "–"
     return f"{difference.text(form)}: {verdict(difference, better)}"
@@ -60,8 +60,8 @@ def verdict_table(record: Record, names: Sequence[str]) -> Table:
     bleu_minus = minus_first(record, "bleu")
     bits_minus = minus_first(record, "bits")
     first = next(iter(record["rows"]))
-    columns = ["change", "rate", "BLEU", f"minus {first}", "± over seeds and sentences"]
-    columns += ["validation, bits", f"minus {first}"]
+    columns = ["model", "peak rate", "BLEU", f"BLEU minus {first}", "± over seeds and sentences"]
+    columns += ["validation loss, bits", f"loss minus {first}"]
     lines = []
     for name in names:
         row = record["rows"][name]

@@ -64,7 +64,7 @@ def verdict(paper: float, ours: Difference) -> str:
     if ours.seeds < SEEDS_OF_AN_INTERVAL:
         return "too few seeds"
     if not ours.shown:
-        return "not shown"
+        return "not significant"
     return "as in the paper" if paper * ours.value > 0 else "not as in the paper"
 
 

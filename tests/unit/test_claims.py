@@ -62,12 +62,19 @@ CLAIMS = [
     Claim(README, "add {} BLEU on everyday sentences", "everyday", "bleu", RELATIVE, "more"),
     Claim(README, "together with SwiGLU {}.", "since 2017", "bleu", BOTH, "more"),
     # docs/results.md, the summary
-    Claim(RESULTS, "is shown, −{} BLEU [at", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(
+        RESULTS,
+        "significant difference, −{} BLEU [after",
+        "equal updates",
+        "bleu",
+        FAIRSEQ,
+        "not shown",
+    ),
     Claim(RESULTS, "with attention scores {} BLEU more", "demo", "bleu", LSTM, "more"),
-    Claim(RESULTS, "and convolution {}; our", "demo", "bleu", "fconv", "more"),
+    Claim(RESULTS, "and convolution {} more; our", "demo", "bleu", "fconv", "more"),
     Claim(RESULTS, "instead of three [costs {} BLEU]", TABLE3, "bleu", "C-n1", "less"),
     Claim(RESULTS, "relative positions add {} BLEU, and", "everyday", "bleu", RELATIVE, "more"),
-    Claim(RESULTS, "with SwiGLU [{}](", "since 2017", "bleu", BOTH, "more"),
+    Claim(RESULTS, "together with SwiGLU [{}](", "since 2017", "bleu", BOTH, "more"),
     Claim(
         RESULTS,
         "our model scores {} BLEU more than a GRU",
@@ -80,15 +87,17 @@ CLAIMS = [
     Claim(RESULTS, "with attention scores {value} BLEU more", "demo", "bleu", LSTM, "more"),
     Claim(RESULTS, "and convolution {value} more (three", "demo", "bleu", "fconv", "more"),
     Claim(
-        RESULTS, "convolution {} more) and on", "captions", "bleu", "fairseq's fconv", "not shown"
+        RESULTS, "and convolution {} more; on", "captions", "bleu", "fairseq's fconv", "not shown"
     ),
-    Claim(RESULTS, "is shown: −{} BLEU for", "equal updates", "bleu", FAIRSEQ, "not shown"),
+    Claim(
+        RESULTS, "differ significantly: −{} BLEU for", "equal updates", "bleu", FAIRSEQ, "not shown"
+    ),
     Claim(RESULTS, "positions add {} BLEU to our model", "everyday", "bleu", RELATIVE, "more"),
     Claim(RESULTS, "scores {} BLEU more than `fconv`", "everyday", "bleu", "fconv", "not shown"),
     Claim(RESULTS, "with {p} after the correction", "everyday", "bleu", "fconv", "not shown"),
-    Claim(RESULTS, "to score more than the LSTM, by {},", "everyday", "chrf", LSTM, "less"),
-    Claim(RESULTS, "and than `fconv`, by {},", "everyday", "chrf", "fconv", "less"),
-    Claim(RESULTS, "but not than the wide `fconv` ({})", "everyday", "chrf", WIDE, "not shown"),
+    Claim(RESULTS, "significantly more than the LSTM, by {},", "everyday", "chrf", LSTM, "less"),
+    Claim(RESULTS, "than `fconv`, by {}, but not", "everyday", "chrf", "fconv", "less"),
+    Claim(RESULTS, "not than the wide `fconv` ({})", "everyday", "chrf", WIDE, "not shown"),
     Claim(RESULTS, "our model is {} bits lower", "everyday", "bits", "fconv", "more", decimals=3),
     Claim(RESULTS, "together, add {value} BLEU", "since 2017", "bleu", BOTH, "more"),
     Claim(RESULTS, "positions add {} BLEU and", "since 2017", "bleu", RELATIVE, "more", decimals=2),
@@ -97,14 +106,21 @@ CLAIMS = [
         RESULTS, "costs {value} BLEU after these", "since 2017", "bleu", "BPE-dropout 0.1", "less"
     ),
     Claim(
-        *(RESULTS, "the loss falls by {} bits", "since 2017", "bits", "no label smoothing", "less"),
+        *(
+            RESULTS,
+            "validation loss falls by {} bits",
+            "since 2017",
+            "bits",
+            "no label smoothing",
+            "less",
+        ),
         decimals=3,
     ),
     Claim(RESULTS, "{} fewer", "neighbours", "wrong_equal", "relative in both", "less"),
-    Claim(RESULTS, "instead of three costs {} BLEU,", TABLE3, "bleu", "C-n1", "less"),
-    Claim(RESULTS, "a d_k of 4 costs {} BLEU;", TABLE3, "bleu", "B-dk4", "not shown"),
-    Claim(RESULTS, "one head differs by {},", TABLE3, "bleu", "A-h1", "not shown"),
-    Claim(RESULTS, "no dropout by {}.", TABLE3, "bleu", "D-drop0", "not shown"),
+    Claim(RESULTS, "instead of three costs {} BLEU (", TABLE3, "bleu", "C-n1", "less"),
+    Claim(RESULTS, "a d_k of 4 costs {} BLEU,", TABLE3, "bleu", "B-dk4", "not shown"),
+    Claim(RESULTS, "one head scores {} BLEU more", TABLE3, "bleu", "A-h1", "not shown"),
+    Claim(RESULTS, "no dropout {};", TABLE3, "bleu", "D-drop0", "not shown"),
     # experiments/README.md
     Claim(EXPERIMENTS, "ours by {} BLEU | 14", "captions", "bleu", "fairseq's fconv", "not shown"),
     Claim(EXPERIMENTS, "attention is ahead by {} BLEU", "demo", "bleu", LSTM, "more"),
@@ -177,7 +193,7 @@ def test_what_the_documents_call_not_shown_is_not(record: str, key: str, rows: l
 def test_differences_in_bleu_that_are_shown_are_so_over_sentences_too() -> None:
     """Where translations are kept: the summary says so."""
     text = words(RESULTS)
-    assert "Every difference in BLEU that is shown excludes zero by this interval, too" in text
+    assert "every significant difference in BLEU excludes zero by this interval, too" in text
     compared = 0
     for record in ("everyday", "since 2017", "since 2017, on a CPU"):
         whole = RECORD(record)
@@ -202,17 +218,18 @@ def test_means_in_the_text_are_the_records() -> None:
         bits = values_of(whole, "bits")[row].values()
         figures[name] = (f"{sum(bleu) / 3:.2f}", f"{sum(bits) / 3:.3f}")
     relative, rotary = figures["relative"], figures["rotary"]
-    assert f"with {relative[0]} BLEU and {relative[1]} bits they equal rotary positions" in text
-    assert f"with {rotary[0]} and {rotary[1]}" in text
+    assert f"they have {relative[0]} BLEU and {relative[1]} bits" in text
+    assert f"rotary positions {rotary[0]} and {rotary[1]}." in text
     gain = difference_of("everyday", "bleu", "ours, relative positions, own rate")
-    assert f"gain {gain.value:.1f} BLEU and no more" in text and not gain.shown
+    assert f"gain only {gain.value:.1f} BLEU at 0.008, which is not significant" in text
+    assert not gain.shown
 
 
 def test_the_text_names_our_models_bleu_on_each_text() -> None:
     for record, text in (
         ("demo", "Our model has {} BLEU there"),
-        ("captions", "4,000 updates, our model {} BLEU"),
-        ("everyday", "2,500 updates, our model {} BLEU)"),
+        ("captions", "4,000 updates) our model has {} BLEU"),
+        ("everyday", "2,500 updates) our model has {} BLEU"),
     ):
         bleu = values_of(RECORD(record), "bleu")["ours"].values()
         assert text.format(f"{sum(bleu) / len(bleu):.1f}") in words(RESULTS)
@@ -221,9 +238,13 @@ def test_the_text_names_our_models_bleu_on_each_text() -> None:
 def test_equal_neighbours_are_fewer_with_relative_positions() -> None:
     """In sentences, of 30."""
     wrong = neighbours_values(RECORD("neighbours"), "wrong_equal")
-    ours, relative = (sum(wrong[row].values()) / 3 for row in ("ours", "relative in both"))
+    texts = {}
+    for row in ("ours", "relative in both"):
+        one, two, three = wrong[row].values()
+        texts[row] = f"{one}, {two} and {three}"
     text = words(RESULTS)
-    assert f"our model gets {ours:.0f} wrong, and with relative positions {relative:.0f}" in text
+    assert f"our model gets {texts['ours']} of these sentences wrong" in text
+    assert f"with relative positions {texts['relative in both']}: " in text
 
 
 def test_the_text_names_the_minutes_of_the_records() -> None:

@@ -86,15 +86,15 @@ def test_each_model_is_compared_at_its_own_best_rate() -> None:
     cells = rates.cell_table(RECORD).rows
     (rotary,) = [line for line in best if line[0] == "rotary positions"]
     assert rotary[1:4] == ["0.002, 0.008", "0.002", "3"]
-    assert rotary[6].startswith("+2.07 ± ") and rotary[6].endswith(": pays")
+    assert rotary[6].startswith("+2.07 ± ") and rotary[6].endswith(": better")
     (pre_norm,) = [line for line in best if line[0] == "pre-norm"]
-    assert pre_norm[6].endswith(": not shown")
+    assert pre_norm[6].endswith(": not significant")
     assert [line[0] for line in cells] == list(RECORD["rows"])
     (one_seed,) = [line for line in cells if line[0] == "rotary positions, 0.008"]
-    assert one_seed[2] == "1" and one_seed[5].endswith(": not shown")
+    assert one_seed[2] == "1" and one_seed[5].endswith(": not significant")
     note = rates.best_table(RECORD).note
     assert "ahead of the paper's model: rotary positions (+2.07, at 0.002)" in note
-    assert "not shown to differ from it: pre-norm" in note
+    assert "not significantly different from it: pre-norm" in note
     assert "another rate may be better: rotary positions, pre-norm." in note
 
 
