@@ -42,7 +42,7 @@ def train(
     source = collate_tokens(lines, known.pad(), left_pad=True)
     target = collate_tokens(lines, known.pad())
     previous = collate_tokens([line.roll(1) for line in lines], known.pad())
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, foreach=True)
     model.train()
     for _ in range(updates):
         log_probs = model(source, None, previous)[0].log_softmax(-1)

@@ -56,8 +56,7 @@ def test_words_that_look_like_html_are_shown_and_not_run(hash, tmp_path):
     assert "<script>hacked=1" not in found
 
 
-@pytest.mark.parametrize("by", ["words", "subwords"])
-@pytest.mark.parametrize("head", [0, 3])
+@pytest.mark.parametrize(("by", "head"), [("words", 3), ("subwords", 0)])
 def test_a_chosen_word_shows_where_it_looks(by, head, tmp_path):
     attention = made(SOURCE, TARGET)
     rows, columns = (getattr(attention.sides[name], by) for name in ("target", "source"))

@@ -125,8 +125,19 @@ def unbroken(trained_workplace, tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize("command", [RESET, GOES_ON])
-@pytest.mark.parametrize("call", [1, 3, "last", "save"])
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        (1, RESET),
+        pytest.param(1, GOES_ON, marks=pytest.mark.slow),
+        pytest.param(3, RESET, marks=pytest.mark.slow),
+        (3, GOES_ON),
+        ("last", RESET),
+        pytest.param("last", GOES_ON, marks=pytest.mark.slow),
+        pytest.param("save", RESET, marks=pytest.mark.slow),
+        ("save", GOES_ON),
+    ],
+)
 def test_a_stop_in_the_middle_of_the_move_loses_nothing(own_run, cli, call, command, unbroken):
     """Whether the same command follows, or one that goes on with the earlier phase."""
     from fairseq.trainer import Trainer

@@ -114,8 +114,9 @@ def test_each_script_can_be_read_at_once():
     assert not {name: length for name, length in lengths.items() if length > 40}
 
 
-@pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.parametrize("gpus", [8, 2])
+@pytest.mark.parametrize(
+    ("name", "gpus"), [*((name, 8) for name in RESULTS), ("wmt14-en-de-base", 2)]
+)
 def test_the_script_and_the_dry_run_train_as_the_experiment_says(
     place, capsys, monkeypatch, name, gpus
 ):

@@ -216,7 +216,7 @@ def test_six_clean_layers_differ_in_nothing() -> None:
     assert_differs_in_nothing({"layers": 6})
 
 
-@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("layers", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_three_matrices_differ_on_purpose(layers: int) -> None:
     card = check(adapter("three matrices"), replace(CONFIG, layers=layers))
     assert not card.ids(DIFFERENCE, ERROR), card.text()
