@@ -120,8 +120,9 @@ def best_table(record: Record) -> Table:
     best = best_cells(record)
     bleu_minus = minus_first(best, "bleu")
     bits_minus = minus_first(best, "bits")
-    columns = ["model", "rates tried", "best", "seeds", "trained on", "BLEU", f"minus {PAPER}"]
-    columns += ["± over seeds and sentences", "validation, bits", f"minus {PAPER}"]
+    columns = ["model", "peak rates tried", "best rate", "seeds", "trained on", "BLEU"]
+    columns += [f"BLEU minus {PAPER}", "± over seeds and sentences"]
+    columns += ["validation loss, bits", f"loss minus {PAPER}"]
     lines = []
     for model, row in best["rows"].items():
         tried = ", ".join(rate_text(each) for each in models[model].values())
@@ -133,8 +134,8 @@ def best_table(record: Record) -> Table:
         lines.append(cells)
     note = (
         f"{verdict(best, bleu_minus)} {limits(record)}\n\n"
-        "Each model at the best of its own rates, by validation loss, which the choice makes look "
-        "a little better than it is. "
+        "Each model has the rate that gave it the lowest validation loss. This choice makes the "
+        "loss look a little better than it is. "
         f"{rule(values_of(best, 'bits'), PAPER)} {both_note(best)}"
     )
     return Table(columns, lines, note)
@@ -146,15 +147,15 @@ def verdict(best: Record, minus: dict[str, Difference]) -> str:
     """
     groups: dict[str, list[str]] = {}
     for model, difference in minus.items():
-        group = "not significantly different from it"
+        group = "no significant difference"
         if difference.shown:
-            group = "ahead of the paper's model" if difference.value > 0 else "behind it"
+            group = "significantly higher" if difference.value > 0 else "significantly lower"
         rate = rate_text(best["rows"][model])
         groups.setdefault(group, []).append(f"{model} ({signed_text(difference.value)}, at {rate})")
     parts = [f"{group}: {', '.join(models)}" for group, models in groups.items()]
     paper_rate = rate_text(best["rows"][PAPER])
     return (
-        f"**In BLEU, each at its own best rate (the paper's model at {paper_rate}):** "
+        f"**BLEU of each model at its best rate, minus the paper's model at {paper_rate}:** "
         f"{'; '.join(parts)}."
     )
 
@@ -168,9 +169,12 @@ def limits(record: Record) -> str:
         if best in (min(rates), max(rates)):
             open_models.append(model)
     if not open_models:
-        return "Every model's best rate lies between others that were tried."
+        return "Each model's best rate lies between two other rates that were tried."
     models = ", ".join(open_models)
-    return f"Best at the edge of the rates tried, so another rate may be better: {models}."
+    return (
+        "The best rate of these models is the lowest or the highest that was tried, so another "
+        f"rate may be better: {models}."
+    )
 
 
 def cell_table(record: Record) -> Table:
