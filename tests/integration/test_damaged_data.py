@@ -88,7 +88,7 @@ def test_sentences_that_are_too_long_are_left_out_and_counted(tiny_text, workpla
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["dataset.max_tokens=3"], "200 of 200 training sentences"),
+        (["dataset.max_tokens=3"], "all 200 training sentences"),
         (["dataset.max_tokens=5", "dataset.max_tokens_valid=5"], "dataset.max_tokens_valid=5"),
     ],
 )

@@ -230,7 +230,7 @@ def test_a_text_that_changes_again_begins_anew_again(own_run, cli):
     ("change", "sentence"),
     [
         ("encoder_layers=2", "of another architecture (encoder.layers.1."),
-        ("decoder_ffn_embed_dim=20", "another size; decoder.layers.0.feed_forward.fc1.bias"),
+        ("decoder_ffn_embed_dim=20", "another size (decoder.layers.0.feed_forward.fc1.bias"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_says_where(own_run, cli, key, change, sentence):

@@ -177,8 +177,8 @@ def left_out(config: DictConfig, text: ParallelText, split: str, use: str) -> li
     reason = f"are longer than {' or '.join(keys)} allows"
     if not fits.any():
         raise UserError(
-            f"{folder}/{split}: all {use} sentences {reason}: raise these limits, or shorten the "
-            "sentences"
+            f"{folder}/{split}: all {len(fits):,} {use} sentences {reason}: raise these limits, "
+            "or shorten the sentences"
         )
     longest = int(np.maximum(source, target)[fits].max())
     if use == "validation" and (dataset.max_tokens_valid or longest) < longest:
