@@ -16,7 +16,7 @@ from vaswani.planning.published_settings import settings_for
 @pytest.fixture
 def short(monkeypatch) -> None:
     """Shorten the training of ``vaswani new`` to seconds: less warm-up, fewer epochs."""
-    settings = replace(settings_for(200), warmup=(2, 2, 2), epochs=4)
+    settings = replace(settings_for(200), warmup=(2, 2, 2), epochs=2)
     monkeypatch.setattr(first_experiment, "settings_for", lambda _: settings)
 
 

@@ -186,6 +186,7 @@ SIZES: dict[str, dict[str, int]] = {
     "few types": {"vocabulary": 24},
     "networks as wide as three projections": {"d_model": 32, "d_ff": 96},
 }
+RARE_SIZES = ("few types", "networks as wide as three projections")
 
 
 def test_every_fault_of_the_student_is_tried() -> None:
@@ -205,7 +206,10 @@ def assert_differs_in_nothing(sizes: dict[str, int]) -> None:
     assert all("translate" in result.check.needs for result in unchecked), card.text()
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(size, marks=pytest.mark.slow if size in RARE_SIZES else []) for size in SIZES],
+)
 def test_the_clean_model_differs_in_nothing(size: str) -> None:
     assert_differs_in_nothing(SIZES[size])
 

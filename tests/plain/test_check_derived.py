@@ -162,7 +162,14 @@ STYLES: dict[str, tuple[dict[str, bool], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", STYLES)
+EXTREMES = ("the paper's", "all of them")
+"""The others, which differ in one thing each, are with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in EXTREMES else pytest.mark.slow) for name in STYLES],
+)
 def test_a_model_without_layer_modules_is_looked_at(name: str) -> None:
     style, expected = STYLES[name]
     card = card_of(**style)
