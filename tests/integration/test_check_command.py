@@ -93,7 +93,7 @@ def test_a_file_that_fails_is_one_sentence_with_the_functions_name(
     (tmp_path / "bad.py").write_text(FILE.format("return target"))
     done = cli("check", str(tmp_path / "bad.py"))
     assert (done.code, done.out) == (1, "")
-    assert "logits returned a tensor of int64 [2, 5]: expected a tensor of floats" in done.err
+    assert "logits() returned a tensor of int64 [2, 5]: expected a tensor of floats" in done.err
     assert cli("check").code == 1
 
 

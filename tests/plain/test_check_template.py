@@ -84,7 +84,7 @@ def test_the_answers_of_the_template_fit_a_model_of_another_style(one_class: boo
 WRONG = {
     "sequence first": (
         lambda model, source, target: model(source, target).transpose(0, 1),
-        r"logits returned a tensor \[5, 2, 50\]: expected a tensor of floats \[2, 5, 50\] for "
+        r"logits\(\) returned a tensor \[5, 2, 50\]: expected a tensor of floats \[2, 5, 50\] for "
         r"\(model, .*\)\. The model is sequence first: return result\.transpose\(0, 1\)\.",
     ),
     "flat": (
@@ -116,7 +116,7 @@ def test_a_wrong_shape_of_another_function_is_one_error_of_the_card() -> None:
     card = check(template(embedding=embedding), chosen=["3.4"])
     assert card.ids(ERROR) == ["adapter"]
     finding = card["adapter"]
-    assert finding.found == "embedding returned a tensor [7, 2, 32]"
+    assert finding.found == "embedding() returned a tensor [7, 2, 32]"
     assert finding.expected.startswith("a tensor of floats [2, 7, 32] for (model, ")
     assert finding.fix == "The model is sequence first: return result.transpose(0, 1)."
 

@@ -15,7 +15,7 @@ the average; it holds no optimizer state, so training cannot continue from it.
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, plural
 from vaswani.common.files import locked, writing
 from vaswani.common.options import argument, option
 
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
             smaller = f", or give --last 2 to --last {len(parts)}" if len(parts) > 1 else ""
             raise UserError(
                 f"--last {last}: an average needs 2 or more checkpoints, and {folder} has "
-                f"{len(parts)} (updates: {updates}): train longer{smaller}"
+                f"{plural(len(parts), 'checkpoint')} (updates: {updates}): train longer{smaller}"
             )
         parts = parts[-last:]
         name = average_name(len(parts))
