@@ -67,8 +67,8 @@ def test_a_validation_made_up_after_a_stop_has_bleu(workplace: Path, cli: Any) -
     ("options", "named"),
     [
         ([by("bleu"), HIGHEST], "computes no BLEU"),
-        ([by("bleu"), HIGHEST, *LINES], "give that, or --eval-bleu-tokens 13a"),
-        ([by("tokenised_bleu"), HIGHEST, *LINES, TEXT], "computes bleu: give that"),
+        ([by("bleu"), HIGHEST, *LINES], "give tokenised_bleu, or --eval-bleu-tokens 13a"),
+        ([by("tokenised_bleu"), HIGHEST, *LINES, TEXT], "computes bleu: give bleu"),
         ([by("bleu"), *LINES, TEXT], "checkpoint.maximize_best_checkpoint_metric: true"),
     ],
 )
@@ -88,6 +88,6 @@ def test_fairseq_train_chooses_by_it_too_or_refuses(tiny_data_bin: Path, tmp_pat
     assert sum('"valid_best_bleu"' in line or "| best_bleu " in line for line in lines) >= 1
     assert (tmp_path / "run" / "checkpoint_best.pt").is_file()
     highest[1] = "valid_bleu"
-    with pytest.raises(ConfigError, match="computes bleu: give that"):
+    with pytest.raises(ConfigError, match="computes bleu: give bleu"):
         stock.train(tiny_data_bin, tmp_path / "refused", *SHOWN, *highest, *few)
     assert not list((tmp_path / "refused").glob("*.pt"))

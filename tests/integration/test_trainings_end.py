@@ -287,7 +287,7 @@ def test_a_users_config_yaml_is_not_replaced(workplace, cli):
     shutil.copy("configs/small.yaml", "mine/config.yaml")
     before = Path("mine/config.yaml").read_bytes()
     ended = cli("train", "mine/config.yaml", "run=./mine")
-    assert ended.code == 1 and "mine has a config.yaml" in ended.err and "env.json" in ended.err
+    assert ended.code == 1 and "mine has config.yaml" in ended.err and "env.json" in ended.err
     assert Path("mine/config.yaml").read_bytes() == before
     assert [path.name for path in Path("mine").iterdir()] == ["config.yaml"]
 
