@@ -102,7 +102,10 @@ def read_section(kind: type[T], table: Mapping[str, object], where: str) -> T:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the data of a training is made; the fields are the keys of ``configs/data/*.yaml``."""
+    """How the data of a training is made; the fields are the keys of ``configs/data/*.yaml``.
+
+    Their allowed and least values are in data/read_recipe.py.
+    """
 
     source_lang: str
     target_lang: str

@@ -65,7 +65,7 @@ def train(
 
     Args:
         config: the configuration: a name in ``configs/``, or a YAML file
-        text: what to train on (default: ``task.data`` of the configuration)
+        text: its data-bin is trained on (default: ``task.data`` of the configuration)
         overrides: ``section.key=value`` changes the configuration; ``run=NAME`` sets the folder
 
     Raises:

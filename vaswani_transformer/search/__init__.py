@@ -5,7 +5,7 @@ incremental.py    the same with a cache
 repeats.py        forbids repeated n-grams, on request
 loop.py           k hypotheses of each sentence grow by one token per step
 scoring_rules.py  how a hypothesis is scored, when it is finished, and when the search stops
-history.py        the candidates of each step, and the hypotheses reconstructed from them
+history.py        the candidates of each step; the hypotheses reconstructed from them, and scored
 """
 
 from ..search_options import SearchOptions  # noqa: F401
