@@ -3,6 +3,8 @@
 They need ``build`` and ``logits``; the last two also the layers and embeddings.
 """
 
+from dataclasses import replace
+
 import torch
 
 from .findings import Finding, differs, error, not_run, passed, waits_for
@@ -109,18 +111,22 @@ def cross_queries(wiring: Wiring) -> Finding:
     "3.3",
     passes="The feed-forward network reads the output of attention.",
     fails="The feed-forward network does not read the output of attention.",
-    explains=("feed-forward-place", "residual-sums"),
+    explains=("feed-forward-place", "residual-sums", "gradients"),
 )
 def ffn_reads_attention(wiring: Wiring) -> Finding:
     """Check that changing attention's output changes the activations of the network."""
     if not any(part.kind in (ENCODER_FFN, DECODER_FFN) for part in wiring.parts):
         return not_run("no product with config.d_ff numbers per token was seen")
-    return look_for_broken_links(
+    finding = look_for_broken_links(
         wiring,
         {ENCODER_ATTENTION: ENCODER_FFN, CROSS_ATTENTION: DECODER_FFN},
         "activations",
         "Compute the feed-forward network from the output of Add & Norm after attention.",
     )
+    if finding.failed and not output_reaches_next_layer(wiring).failed:
+        says = "Attention and the feed-forward network are in parallel: both read the same input."
+        return replace(finding, says=says)
+    return finding
 
 
 @check_of_wiring(

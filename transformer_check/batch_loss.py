@@ -84,16 +84,16 @@ class Batch:
             AdapterError: the value is not one finite number.
         """
         subject = self.subject
-        with torch.no_grad():
-            source, target = self.source.clone(), self.target.clone()
-            value = subject.call("training_loss", subject.model, source, target)
+        source, target = self.source.clone(), self.target.clone()
+        value = subject.call("training_loss", subject.model, source, target)
         subject.model.eval()
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"training_loss returned {describe(value)}"
             raise AdapterError(found, "training_loss", "one number, as a tensor")
         if not value.isfinite().all():
             raise AdapterError("training_loss returned NaN or infinity", "training_loss")
-        return float(value)
+        self.has_gradient = value.requires_grad
+        return float(value.detach())
 
     def steps(self) -> Iterator[Step]:
         """Yield the correct training step, then steps with one mistake each."""
@@ -316,6 +316,13 @@ def training_loss(subject: Subject) -> Finding:
     fit = losses.fit
     expected = "label-smoothed cross entropy of target, a sum or a mean over tokens"
     value = losses.batches[0].value
+    if subject.output.requires_grad and not losses.batches[0].has_gradient:
+        return error(
+            "a number without gradient",
+            "a loss with gradients of the model's parameters",
+            says="training_loss() has no gradient: the model is not trained.",
+            fix="Remove detach(), item() and no_grad() from the computation of the loss.",
+        )
     if fit is None:
         return differs(
             f"training_loss() = {value:.4f}; each of {losses.tried:,} combinations of input, "

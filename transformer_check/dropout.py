@@ -66,11 +66,32 @@ def training_dropout(subject: Subject) -> Finding:
     change = difference(subject.logits(*batch), subject.logits(*batch))
     model.eval()
     if change > SAME:
-        return passed()
+        return dropout_of_training_loss(subject)
     return differs(
         "equal logits in two passes after train(), with config.dropout = 0.5",
         "different logits",
         fix="Pass config.dropout to the model's dropout modules.",
+    )
+
+
+def dropout_of_training_loss(subject: Subject) -> Finding:
+    """Look for random numbers in training_loss, for a model in training mode."""
+    draws = {}
+    for function in ("logits", "training_loss"):
+        if not subject.defines(function):
+            return passed()
+        model = subject.build(dropout=0.5)
+        model.train()
+        with torch.random.fork_rng(devices=[]), trace_model() as trace:
+            subject.call(function, model, subject.source, subject.target)
+        draws[function] = len(trace.draws)
+    if draws["training_loss"] or not draws["logits"]:
+        return passed()
+    return differs(
+        "no random numbers in training_loss() after train(), with config.dropout = 0.5",
+        f"{draws['logits']} dropouts, as in logits()",
+        says="training_loss() runs the model in evaluation mode: dropout is off in training.",
+        fix="Call model.train() before training, and model.eval() only to validate or translate.",
     )
 
 

@@ -186,6 +186,14 @@ def adam(subject: Subject) -> Finding:
                 ", ".join(f"{key}={EXPECTED[key]}" for key in wrong),
                 says=name_options(seen, wrong),
             )
+    groups = optimizer.param_groups
+    rates = sorted({float(group.get("lr", 0)) for group in groups})
+    if len(rates) > 1:
+        return differs(
+            f"lr = {', '.join(f'{rate:g}' for rate in rates)} in {len(groups)} groups",
+            "one learning rate for all parameters",
+            says="The parameter groups of Adam have different learning rates.",
+        )
     return passed()
 
 

@@ -36,7 +36,11 @@ NO_GRADIENT = "logits gives a tensor without gradient: remove no_grad"
 )
 def all_have_gradients(subject: Subject) -> Finding:
     """Differentiate a sum of logits with respect to every parameter."""
-    logits = subject.logits(subject.source, subject.target)
+    source = subject.source.clone()  # [B, S]
+    source[:, -1] = subject.config.end
+    target = subject.words(2, 5, seed=24)  # [B, T]
+    target[:, 0] = subject.config.start
+    logits = subject.logits(source, target)
     if not logits.requires_grad:
         return not_run(NO_GRADIENT)
     frozen = frozen_matrices(subject)
@@ -58,13 +62,49 @@ def all_have_gradients(subject: Subject) -> Finding:
         if gradient is None or (subject.is_matrix(parameter) and not gradient.any()):
             unused.append(name)
     if not unused:
-        return passed()
+        ids = {"source": set(source.flatten().tolist()), "target": set(target.flatten().tolist())}
+        return look_for_frozen_rows(subject, ids, dict(zip(named, gradients, strict=True)))
     more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
     return differs(
         f"no gradient for {', '.join(unused[:4])}{more}",
         f"a gradient for each of {len(named)} parameters",
         modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
     )
+
+
+def look_for_frozen_rows(
+    subject: Subject,
+    ids: dict[str, set[int]],
+    gradients: dict[tuple[str, nn.Parameter], Tensor | None],
+) -> Finding:
+    """Look for tokens whose row of an embedding gets no gradient, though the batch has them.
+
+    Args:
+        subject: the implementation
+        ids: the tokens of the batch, in the source and in the target
+        gradients: name and parameter → its gradient
+    """
+    c = subject.config
+    names = {c.start: f"the start token ({c.start})", c.end: f"the end token ({c.end})"}
+    for (name, parameter), gradient in gradients.items():
+        if tuple(parameter.shape) != (c.vocabulary, c.d_model) or gradient is None:
+            continue
+        trained = set(gradient.any(1).nonzero().flatten().tolist())
+        used: set[int] = set()
+        for side, other in (("source", "target"), ("target", "source")):
+            if trained & (ids[side] - ids[other]):
+                used |= ids[side]
+        lost = sorted(used - trained)
+        if lost:
+            token = names.get(lost[0], f"token {lost[0]}")
+            return differs(
+                f"no gradient for row {lost[0]} of {name}, which the batch uses",
+                "a gradient for the row of each token but padding",
+                says=f"The embedding of {token} is never trained: it is padding_idx.",
+                fix=f"Give the embedding padding_idx={c.pad}, the id of padding, or none.",
+                modules=(name.rpartition(".")[0],) if "." in name else (),
+            )
+    return passed()
 
 
 def frozen_matrices(subject: Subject) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .findings import Finding, error, passed, waits_for
+from .mask_names import NO_MASK, OTHER, name_of
 from .masks import hidden_words
 from .modes import is_for_one_mode, leaks, training_mode
 from .registry import check_of
@@ -54,6 +55,13 @@ class UnevenBatch:
             alone = self.logits(self.source[n : n + 1, :length], self.target[n : n + 1])
             changes.append(distance(alone, together[n : n + 1]))
         return max(changes)
+
+    def change_by_earlier_batch(self) -> float:
+        """Return by how much logits change where a batch of the same size came before."""
+        before = self.logits(self.source, self.target)
+        order = [*range(1, len(self.lengths)), 0]
+        after = self.logits(self.source[order], self.target[order])
+        return distance(before[order], after)
 
     def change_by_target(self) -> float:
         """Return how much logits differ between targets in a batch and the same targets alone."""
@@ -163,45 +171,6 @@ def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> T
             return None
         rows.append(visible[0, 0])
     return torch.stack(rows)
-
-
-def masks_with_a_name(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
-    """Return correct and wrong masks [B, S], True for shown keys, by sentence of the mistake."""
-    keys = torch.arange(size)
-    ends = torch.tensor(lengths)[:, None]
-    right = keys < ends
-    names = {
-        "": right,
-        "The source mask is inverted: it shows padding and hides the words.": ~right,
-        "The source mask of every sentence is that of the first sentence of the batch.": right[:1],
-        "The source mask of every sentence is that of the last sentence of the batch.": right[-1:],
-        "Each sentence has the source mask of another sentence of the batch.": right.roll(1, 0),
-        "Each sentence has the source mask of another sentence.": right.roll(-1, 0),
-        "The source mask is reversed: it hides the first words in place of padding.": right.flip(1),
-        "The source mask shows one token of padding: it is one token too long.": keys < ends + 1,
-        "The source mask hides the last token of a sentence: it is one token too short.": keys
-        < ends - 1,
-        "The source mask hides the first token of a sentence.": right & (keys > 0),
-        "The source mask hides the end token in place of padding.": keys != ends - 1,
-    }
-    shortest = "One source mask serves the whole batch: it is as long as the shortest sentence."
-    names[shortest] = right.all(0, keepdim=True)
-    return {name: mask.expand(len(lengths), -1) for name, mask in names.items()}
-
-
-NO_MASK = "no mask"
-OTHER = "other"
-
-
-def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
-    """Return the sentence for a mask: empty if correct, ``NO_MASK``, or ``OTHER``."""
-    if bool(shown.all()):
-        return NO_MASK
-    for name, mask in masks_with_a_name(lengths, shown.size(1)).items():
-        counts = mask.any(1)  # a row that hides everything shows everything, or nothing
-        if bool((shown == mask)[counts].all()):
-            return name
-    return OTHER
 
 
 @lru_cache(maxsize=1)
@@ -343,7 +312,7 @@ def source_padding(subject: Subject) -> Finding:
     with training_mode(subject):
         change_in_training = batch.change_by_source()
     if not leaks(change) and not leaks(change_in_training):
-        return passed()
+        return mask_of_earlier_batch(batch)
     masks = source_masks(subject)
     says, fix = describe_leak(masks)
     mode = is_for_one_mode(leaks(change), leaks(change_in_training), "source padding mask")
@@ -357,6 +326,20 @@ def source_padding(subject: Subject) -> Finding:
         fix=fix,
         modules=tuple(dict.fromkeys(modules)),
         explains=explains,
+    )
+
+
+def mask_of_earlier_batch(batch: UnevenBatch) -> Finding:
+    """Compare a batch with the same sentences in another order, which have other lengths."""
+    change = batch.change_by_earlier_batch()
+    if not leaks(change):
+        return passed()
+    return error(
+        f"the logits of a batch change by {change:.2g} standard deviations if another batch of the "
+        "same size came before",
+        "no change",
+        says="The model keeps the source mask of an earlier batch, and uses it for the next one.",
+        fix="Compute the padding mask in each forward pass: lengths differ in every batch.",
     )
 
 

@@ -48,7 +48,9 @@ class Search:
     end: str = "ends"
     """what the end token does: it ends, it is ignored, or it is never chosen"""
     chooses: str = "best"
-    """which finished hypothesis it returns: best, first or worst"""
+    """which finished hypothesis it returns: best, first, last or worst"""
+    divides_again: str = ""
+    """whether every step divides by the penalty the scores that it carries over, or all scores"""
     temperature: float = 1.0
     """by which logits are divided"""
     goes_on_with_best: bool = False
@@ -110,16 +112,18 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
         last = live
         live = []
         for row, score in rows:
+            again = search.penalty(length) if search.divides_again else 1.0
             if row[-1] == end and search.end == "ends":
-                finished.append((score / search.penalty(length), row))
+                once = score / search.penalty(length)
+                finished.append((once / again if search.divides_again == "all" else once, row))
             elif len(live) < search.beam - (len(finished) if search.narrows else 0):
-                live.append((row, score))
+                live.append((row, score / again))
         if is_done(search, finished, live, limit):
             break
     if not finished:
         return list((live or last)[0][0])
-    if search.chooses == "first":
-        return list(finished[0][1])
+    if search.chooses in ("first", "last"):
+        return list(finished[0 if search.chooses == "first" else -1][1])
     choose = min if search.chooses == "worst" else max
     return list(choose(finished)[1])
 
@@ -189,6 +193,12 @@ def wrong_scores() -> Iterator[tuple[str, Search]]:
             yield f"adds {numbers} in place of log-probabilities", replace(base, numbers=numbers)
     first = "returns the first finished hypothesis, not the best"
     yield first, replace(RIGHT, chooses="first")
+    for stop in (RIGHT.stop, *BEAM_ENDS, "limit"):
+        base = replace(RIGHT, stop=stop)
+        yield "returns the last finished hypothesis, not the best", replace(base, chooses="last")
+        again = "divides scores by the length penalty again at every step"
+        yield again, replace(base, divides_again="carried")
+        yield again, replace(base, divides_again="all")
     for stop in (RIGHT.stop, "beam ends"):
         base = replace(RIGHT, stop=stop)
         best = "goes on with one token per hypothesis, its most probable one: each stays greedy"

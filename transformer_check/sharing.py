@@ -330,7 +330,7 @@ def parameters(subject: Subject) -> Finding:
     "3.1",
     passes="Encoder and decoder have N layers.",
     fails="A stack does not have N layers.",
-    explains=("parameter-count", "gradients", "heads", "encoder-output"),
+    explains=("parameter-count", "gradients", "heads", "encoder-output", "dropout-places"),
 )
 def layer_count(subject: Subject) -> Finding:
     """Count the modules that compute the self-attention of each stack."""
@@ -338,18 +338,27 @@ def layer_count(subject: Subject) -> Finding:
     source, target = subject.source[:1], subject.target[:1]
     with trace_model(layouts=subject.layouts) as trace:
         subject.logits(source, target)
-    lengths = {"encoder": source.size(1), "decoder": target.size(1)}
+    s, t = source.size(1), target.size(1)
     wrong = {}
-    for stack, length in lengths.items():
+    for kind, shape in {"encoder": (s, s), "decoder": (t, t), "cross-attention": (t, s)}.items():
         own = [e for e in trace.events if e.is_softmax]
-        modules = [e.module for e in own if tuple(e.result.shape[-2:]) == (length, length)]
+        modules = [e.module for e in own if tuple(e.result.shape[-2:]) == shape]
         names = subject.names_of(modules)
         is_one_each = len(names) == len(modules)
         if names and is_one_each and len(modules) != layers:
-            wrong[stack] = len(modules)
+            wrong[kind] = len(modules)
     if not wrong:
         return passed()
     stack, count = next(iter(wrong.items()))
+    if stack == "cross-attention":
+        return differs(
+            f"{count} cross-attentions",
+            f"{layers}, one in each decoder layer",
+            says=f"{count} of {layers} decoder layers {'has' if count == 1 else 'have'} "
+            "cross-attention."
+            if count < layers
+            else f"The decoder runs {count} cross-attentions in {layers} layers.",
+        )
     return differs(
         f"{count} self-attentions in the {stack}",
         f"{layers}",

@@ -11,7 +11,7 @@ from torch import Tensor
 from .findings import Finding, differs, not_run, passed
 from .first_layer import sums
 from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm
-from .scores import slope_of
+from .scores import scales_of, slope_of
 from .subject import SAME, difference, set_to_zero
 from .trace import Event, Trace, trace_model
 
@@ -167,9 +167,15 @@ def attention_widths(layer: Layer) -> Finding:
     expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
     if seen == expected:
         return passed()
+    widths = {scale.width for scale in scales_of(layer.subject).scales}
+    wide = widths.pop() if len(widths) == 1 else d_k
+    says = f"Queries and keys have {wide} numbers per head instead of {d_k}."
+    if wide == c.d_model:
+        says = f"Each head has the width of the model, {wide}, instead of d_k = {d_k}."
     return differs(
         f"{seen:,} numbers in the matrices of attention",
         f"{expected:,} for {c.heads} heads, d_k = {d_k} and d_v = {d_v}",
+        says=says if wide != d_k else "",
     )
 
 

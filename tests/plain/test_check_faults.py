@@ -28,6 +28,8 @@ QUICK = {
     "embeddings": "the exponent is doubled",
     "public models": "positions are added again in later layers",
     "public training": "training's softmax is over positions",
+    "subtle models": "the mask of an earlier batch is used again",
+    "subtle training": "training is in evaluation mode",
 }
 """kind → a fault of it that is planted in the default tests; decoding takes seconds"""
 UNNAMED = {

@@ -2,11 +2,16 @@
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from transformer_check import AdapterError, Card, check
 from transformer_check.card import Problem
+from transformer_check.tiny_model import TinyModel
 
 from .faults.fault import Fault
 
@@ -33,10 +38,42 @@ def card_of(style: str, fault: Fault | None = None, searches: bool = False) -> C
     text = text_of(style, fault)
     if not searches:
         text += "\n\ntranslate = None\n"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, train_once(text):
         path = Path(folder) / f"{style}.py"
         path.write_text(text, encoding="utf-8")
         return check(path)
+
+
+TRAINED: dict[str, dict[str, Any]] = {}
+"""text of a style above its search → what a tiny model learned, and how well"""
+
+
+@contextmanager
+def train_once(text: str) -> Iterator[None]:
+    """Train the tiny model once for all faults in the search of one model.
+
+    The training is deterministic, and depends on the text above the search alone.
+    """
+    key = text.partition("@torch.no_grad()")[0]
+    teach = TinyModel.teach
+
+    def teach_or_copy(model: TinyModel) -> None:
+        if key not in TRAINED:
+            teach(model)
+            TRAINED[key] = {
+                "state": {
+                    name: tensor.clone() for name, tensor in model.model.state_dict().items()
+                },
+                "failed": model.failed,
+                "scores": model.scores,
+            }
+        model.model.load_state_dict(TRAINED[key]["state"])
+        model.model.eval()
+        model.failed = TRAINED[key]["failed"]
+        model.scores = TRAINED[key]["scores"]
+
+    with mock.patch.object(TinyModel, "teach", teach_or_copy):
+        yield
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from . import (
     public_models,
     public_training,
     sharing,
+    subtle_models,
+    subtle_training,
     training,
     training_loss,
 )
@@ -25,5 +27,7 @@ KINDS: dict[str, list[Fault]] = {
     "embeddings": embeddings.FAULTS,
     "public models": public_models.FAULTS,
     "public training": public_training.FAULTS,
+    "subtle models": subtle_models.FAULTS,
+    "subtle training": subtle_training.FAULTS,
 }
 FAULTS = [fault for faults in KINDS.values() for fault in faults]
