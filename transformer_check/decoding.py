@@ -92,6 +92,25 @@ class Unmasked(Scales):
         return None
 
 
+class LogitsOfSearch(TorchDispatchMode):
+    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V]."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.steps: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_softmax = func.overloadpacket.__name__ in (*SOFTMAX, "_log_softmax")
+        if is_softmax and args[0].size(-1) == self.vocabulary:
+            length = args[0].size(-2) if args[0].dim() > 2 else 1
+            rows = args[0].detach().reshape(-1, length, self.vocabulary)
+            self.steps.append(rows[:, -1].clone())
+        return func(*args, **(kwargs or {}))
+
+
 class Decoder:
     """The logits of next tokens, by one way to decode.
 

@@ -97,6 +97,13 @@ def hidden_words(subject: Subject) -> Tensor:
     return weights.lt(1e-6).tril()
 
 
+def hides_earlier_tokens(subject: Subject) -> bool:
+    """Return whether a mask hides nearly all tokens before each target token."""
+    hidden = hidden_words(subject).tril(-1)
+    earlier = len(hidden) * (len(hidden) - 1) // 2
+    return int(hidden.sum()) > 0.8 * max(earlier, 1)
+
+
 @check_of(
     "softmax-dimension",
     "3.2.1",

@@ -318,6 +318,8 @@ def source_padding(subject: Subject) -> Finding:
     mode = is_for_one_mode(leaks(change), leaks(change_in_training), "source padding mask")
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
+    if math.isinf(change):  # then functions that give NaN fail for this cause
+        explains = (*explains, "adapter")
     return error(
         "a sentence has different logits alone and in a batch of longer sentences: they differ by "
         f"{max(change, change_in_training):.2g} standard deviations of the logits",

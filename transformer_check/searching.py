@@ -35,16 +35,13 @@ def verdict_of(subject: Subject) -> Verdict:
     for search in equivalents():
         if model.count_equal(search, own):
             return Verdict()
-    for check_id, says, search in wrong_searches():
-        if model.count_equal(search, own):
-            return Verdict(check_id, says)
-    if model.is_random():
-        return Verdict("beam-search", "draws tokens at random: its translations change")
-    for says, decoder in wrong_decoders(subject, model.model, model.source):
-        for search in (RIGHT, Search(beam=1)):
-            with suppress(AdapterError):  # a model may refuse such input, so it is not the mistake
-                if model.count_equal(search, decoder):
-                    return Verdict("decoding", says)
+    finders = [find_search, find_decoder]
+    if model.differs_from_forward(own):
+        finders.reverse()
+    for find in finders:
+        verdict = find(model, own)
+        if verdict.check_id:
+            return verdict
     right = model.score(model.simulate(RIGHT, own))
     seen = model.score(model.translations)
     ended = [n for n, row in enumerate(model.translations) if subject.config.end in row]
@@ -55,6 +52,29 @@ def verdict_of(subject: Subject) -> Verdict:
     if closest.check_id:
         return closest
     return Verdict("beam-search", f"loses up to {max(lost, default=0.0):.2g} of its score")
+
+
+def find_search(model: TinyModel, own: Decoder) -> Verdict:
+    """Find the wrong search that gives every translation."""
+    searches = list(wrong_searches())
+    if model.narrows():  # then a smaller beam is the cause, whatever else would give the same
+        searches.sort(key=lambda each: not each[2].narrows)
+    for check_id, says, search in searches:
+        if model.count_equal(search, own):
+            return Verdict(check_id, says)
+    if model.is_random():
+        return Verdict("beam-search", "draws tokens at random: its translations change")
+    return Verdict()
+
+
+def find_decoder(model: TinyModel, own: Decoder) -> Verdict:
+    """Find the wrong forward pass that gives every translation."""
+    for says, decoder in wrong_decoders(own.subject, model.model, model.source):
+        for search in (RIGHT, Search(beam=1)):
+            with suppress(AdapterError):  # a model may refuse such input, so it is not the mistake
+                if model.count_equal(search, decoder):
+                    return Verdict("decoding", says)
+    return Verdict()
 
 
 def closest_search(model: TinyModel, decoder: Decoder) -> Verdict:

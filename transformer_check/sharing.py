@@ -89,7 +89,6 @@ BREAKS = (
     "optimizer-parameters",
     "heads",
     "norm-epsilon",
-    "attention-inputs",
     "post-norm",
     "norm-variance",
     "activation",
@@ -121,6 +120,7 @@ def own_parameters(subject: Subject) -> Finding:
             expected,
             says=f"{first[0]} and {first[1]} are one {kind}.",
             fix="Make a new module for each layer: [layer] * n repeats one.",
+            explains=("attention-inputs",),
             modules=tuple(name for own in groups for name in own),
         )
     again = modules_called_again(subject)
@@ -158,7 +158,13 @@ def parameters_in_graph(result: Tensor) -> list[Tensor]:
     "3.1",
     passes="Every parameter that logits() uses is one of the model's.",
     fails="logits() uses parameters that model.parameters() does not have.",
-    explains=(*BREAKS, "training-mode", "training-dropout", "evaluation-dropout"),
+    explains=(
+        *BREAKS,
+        "attention-inputs",
+        "training-mode",
+        "training-dropout",
+        "evaluation-dropout",
+    ),
 )
 def registered_parameters(subject: Subject) -> Finding:
     """Follow the graph of the logits back to its parameters."""

@@ -113,7 +113,7 @@ def inputs_of_cross_attention(layer: Layer, before: Trace) -> Finding:
             f"{describe_growth(cross)}",
             "2",
             says="The memory is normalised again, or the keys do not come from it.",
-            explains=("final-norm",),
+            explains=("final-norm", "shared-modules"),
         )
     if has_values_to_look_at(layer) and is_scaled(layer, 1.0, 2.0, weights):
         return differs(

@@ -13,9 +13,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .decoding import NO_SOURCE_MASK, Decoder
+from .decoding import NO_SOURCE_MASK, Decoder, LogitsOfSearch
 from .output import factor_of_logits
-from .searches import Search, gnmt, run_search
+from .searches import Row, Search, gnmt, run_search
 from .subject import AdapterError, Subject, describe
 from .trace import Event, trace_model
 
@@ -201,6 +201,29 @@ class TinyModel:
             score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
         ]
 
+    def steps_of_search(self) -> list[Tensor]:
+        """Return the logits of the next tokens in each step of translate(), for one source."""
+        with LogitsOfSearch(self.config.vocabulary) as seen:
+            self.subject.call("translate", self.model, self.source[:1])
+        return seen.steps
+
+    def differs_from_forward(self, decoder: Decoder) -> bool:
+        """Return whether the second step of translate() has logits that logits() never gives."""
+        steps = self.steps_of_search()
+        if len(steps) < 2:
+            return False
+        table = decoder.tables(0)
+        after_start = table([()])  # a search may compute its hypotheses one by one
+        of_tokens: list[Row] = [(token,) for token in range(self.config.vocabulary)]
+        rows = torch.cat([after_start, table(of_tokens)])  # [1 + V, V]
+        away = (steps[1][:, None] - rows[None]).abs().amax(-1).amin(1)  # [N]
+        return bool(away.max() > 1e-3 * rows.std())
+
+    def narrows(self) -> bool:
+        """Return whether translate() goes on with fewer and fewer hypotheses."""
+        sizes = [len(step) for step in self.steps_of_search()]
+        return any(two < one for one, two in zip(sizes, sizes[1:], strict=False))
+
     def mistake_in_forward(self) -> str:
         """Return the mistake that random numbers and weights show while translate() runs.
 
@@ -227,14 +250,17 @@ def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
         size: the length of the source
         vocabulary: V; a softmax over so many is that of the output
     """
+    is_first_step = True  # of a decoder that keeps keys and gets one token in each step
     for event in events:
         queries, keys = event.result.shape[-2:]
         if not event.is_softmax or event.over != -1 or keys == vocabulary:
             continue
         if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:
             return "has no causal mask in decoding"
-        if keys == size and queries > size and float(event.result[..., -1].max()) > 1e-6:
+        is_cross = queries > size or (queries == 1 and is_first_step)
+        if keys == size and is_cross and float(event.result[..., -1].max()) > 1e-6:
             return NO_SOURCE_MASK
+        is_first_step &= (queries, keys) != (1, 2)
     return ""
 
 

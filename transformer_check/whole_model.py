@@ -12,6 +12,7 @@ from .findings import (
     not_run,
     passed,
 )
+from .masks import hides_earlier_tokens
 from .modes import is_for_one_mode, leak_of_later_tokens, leaks, training_mode
 from .registry import check_of
 from .subject import SAME, Subject, difference
@@ -41,12 +42,18 @@ def later_tokens(subject: Subject) -> Finding:
     if not leaks(change) and not leaks(change_in_training):
         return passed()
     says = is_for_one_mode(leaks(change), leaks(change_in_training), "causal mask")
+    is_transposed = hides_earlier_tokens(subject)
+    if is_transposed and not says:
+        says = (
+            "The causal mask is transposed: it hides the earlier tokens and shows the later ones."
+        )
     return error(
         "replacing a later target token changes the logits by "
         f"{max(change, change_in_training):.2g} standard deviations of the logits",
         "no change",
         says=says,
         fix="Mask the scores of later keys with -inf before the softmax of decoder self-attention.",
+        explains=("target-visible", "target-order") if is_transposed else (),
     )
 
 

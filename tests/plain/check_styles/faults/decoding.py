@@ -37,6 +37,7 @@ A_MASK = "target_mask = model.target_mask(rows)"
 A_SOURCE = "source_mask = model.source_mask(source)\n    memory = model.encode(source, source_mask)\n    rows"
 A_START = "rows = torch.full((batch * beam, 1), START)"
 M_START = "live = [([START], 0.0)]"
+M_BEST = "best_possible = live[0][1]"
 S_START = "histories = torch.full((1, 1), START)"
 A_EVAL = "model.eval()\n    batch"
 M_EVAL = "model.eval()\n    translations"
@@ -112,6 +113,7 @@ FAULTS = [
         [
             (M_START, "live = [([START], 0.0)] * beam"),
             ("values, tokens = log_probs.topk(2 * beam)", "values, tokens = log_probs.topk(1)"),
+            (M_BEST, f"if not live:\n            break\n        {M_BEST}"),
         ],
         [
             (S_START, "histories = torch.full((width, 1), START)"),

@@ -3,6 +3,7 @@
 from .decoding import (
     A_EVAL,
     A_START,
+    M_BEST,
     M_CALL,
     M_EVAL,
     M_START,
@@ -110,7 +111,6 @@ OPTIMIZERS = [
 A_LOG = "log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]"
 M_LOG = "log_probs = output[0, -1].log_softmax(-1)"
 S_LOG = "log_p = output.log_softmax(-1)"
-M_BEST = "best_possible = live[0][1]"
 A_DRAWN = """def translate(model, source):
     model.eval()
     rows = torch.full((len(source), 1), START)
