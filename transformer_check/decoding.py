@@ -93,21 +93,45 @@ class Unmasked(Scales):
 
 
 class LogitsOfSearch(TorchDispatchMode):
-    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V]."""
+    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V].
 
-    def __init__(self, vocabulary: int) -> None:
+    Args:
+        first: the logits of the first token [V], by which the softmaxes of attention are told
+    """
+
+    def __init__(self, first: Tensor) -> None:
         super().__init__()
-        self.vocabulary = vocabulary
+        self.first = first
+        self.vocabulary = len(first)
         self.steps: list[Tensor] = []
+        self.has_log = False
+        """whether a logarithm is taken of what may be probabilities"""
+
+    @property
+    def numbers(self) -> str:
+        """What the search adds up, as in :class:`Search`; empty if it is not known."""
+        if not self.steps:
+            return "logits"
+        return "log-probabilities" if self.has_log else "probabilities"
+
+    @property
+    def length(self) -> int:
+        """The number of steps, for a beam of 4 if its hypotheses are computed one by one."""
+        widest = max((len(step) for step in self.steps), default=1)
+        return len(self.steps) if widest > 1 else (len(self.steps) + 3) // 4
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        is_softmax = func.overloadpacket.__name__ in (*SOFTMAX, "_log_softmax")
-        if is_softmax and args[0].size(-1) == self.vocabulary:
+        name = func.overloadpacket.__name__
+        if name in (*SOFTMAX, "_log_softmax") and args[0].size(-1) == self.vocabulary:
             length = args[0].size(-2) if args[0].dim() > 2 else 1
-            rows = args[0].detach().reshape(-1, length, self.vocabulary)
-            self.steps.append(rows[:, -1].clone())
+            rows = args[0].detach().reshape(-1, length, self.vocabulary)[:, -1].clone()
+            if self.steps or bool((rows - self.first).abs().max() < 1e-3 * self.first.std()):
+                self.steps.append(rows)
+                self.has_log |= name == "_log_softmax"
+        elif name in ("log", "log_") and self.steps and args[0].size(-1) == self.vocabulary:
+            self.has_log = True
         return func(*args, **(kwargs or {}))
 
 

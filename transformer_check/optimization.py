@@ -157,6 +157,9 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
     return optimizer
 
 
+FIX = "Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9)."
+
+
 @check_of(
     "adam",
     "5.3",
@@ -173,7 +176,7 @@ def adam(subject: Subject) -> Finding:
             f"the updates of {algorithm}",
             "the updates of Adam",
             says=ALGORITHMS.get(algorithm, f"The optimizer is {algorithm}, not Adam."),
-            fix="Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9).",
+            fix=FIX,
         )
     for number, group in enumerate(optimizer.param_groups, start=1):
         seen = {key: group.get(key, value) for key, value in EXPECTED.items()}
@@ -185,6 +188,7 @@ def adam(subject: Subject) -> Finding:
                 ", ".join(f"{key}={seen[key]}" for key in wrong) + where,
                 ", ".join(f"{key}={EXPECTED[key]}" for key in wrong),
                 says=name_options(seen, wrong),
+                fix=FIX,
             )
     groups = optimizer.param_groups
     rates = sorted({float(group.get("lr", 0)) for group in groups})

@@ -97,6 +97,13 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
         end: id of the end token
         pad: id of padding, which is never chosen
     """
+    return search_with_steps(search, tables, limit, end, pad)[0]
+
+
+def search_with_steps(
+    search: Search, tables: Tables, limit: int, end: int, pad: int
+) -> tuple[list[int], int]:
+    """Return what :func:`run_search` does, and the number of steps."""
     live: list[tuple[Row, float]] = [((), 0.0)]
     finished: list[tuple[float, Row]] = []
     for length in range(1, limit + 1):
@@ -121,11 +128,11 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
         if is_done(search, finished, live, limit):
             break
     if not finished:
-        return list((live or last)[0][0])
+        return list((live or last)[0][0]), length
     if search.chooses in ("first", "last"):
-        return list(finished[0 if search.chooses == "first" else -1][1])
+        return list(finished[0 if search.chooses == "first" else -1][1]), length
     choose = min if search.chooses == "worst" else max
-    return list(choose(finished)[1])
+    return list(choose(finished)[1]), length
 
 
 def is_done(

@@ -9,13 +9,14 @@ Shape letters: B batch, S source, T target.
 """
 
 from functools import lru_cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from .decoding import NO_SOURCE_MASK, Decoder, LogitsOfSearch
 from .output import factor_of_logits
-from .searches import Row, Search, gnmt, run_search
+from .searches import Row, Search, gnmt, run_search, search_with_steps
 from .subject import AdapterError, Subject, describe
 from .trace import Event, trace_model
 
@@ -184,6 +185,12 @@ class TinyModel:
                 return True
         return False
 
+    def count_steps(self, search: Search, decoder: Decoder) -> int:
+        """Return how many steps a search makes for the first source."""
+        limit = self.cut(self.limits()[0])
+        c = self.config
+        return search_with_steps(search, decoder.tables(0), limit, c.end, c.pad)[1]
+
     def is_random(self) -> bool:
         """Return whether a second call of translate() returns other translations."""
         return self.translate() != self.translations
@@ -191,6 +198,8 @@ class TinyModel:
     def cut(self, limit: int) -> int:
         """Return a length limit, or that of translate() if it is lower."""
         longest = len(self.translations[ENDLESS])
+        if self.config.end in self.translations[ENDLESS] and longest < self.source.size(1):
+            return limit  # it has ended before any usual limit
         return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
 
     def score(self, rows: list[list[int]]) -> list[float]:
@@ -201,15 +210,20 @@ class TinyModel:
             score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
         ]
 
-    def steps_of_search(self) -> list[Tensor]:
-        """Return the logits of the next tokens in each step of translate(), for one source."""
-        with LogitsOfSearch(self.config.vocabulary) as seen:
-            self.subject.call("translate", self.model, self.source[:1])
-        return seen.steps
+    def logits_of_search(self, decoder: Decoder, sentences: int = 1) -> LogitsOfSearch:
+        """Return the logits of the next tokens in each step of translate(), for some sources."""
+        with LogitsOfSearch(decoder.tables(0)([()])[0]) as seen:
+            self.subject.call("translate", self.model, self.source[:sentences])
+        return seen
 
-    def differs_from_forward(self, decoder: Decoder) -> bool:
-        """Return whether the second step of translate() has logits that logits() never gives."""
-        steps = self.steps_of_search()
+    def narrows(self, decoder: Decoder) -> bool:
+        """Return whether translate() goes on with fewer hypotheses of a sentence than before."""
+        steps = self.logits_of_search(decoder, len(self.source)).steps
+        sizes = [len(step) for step in steps]
+        return any(1 < two < one for one, two in pairwise(sizes))  # 1: another sentence begins
+
+    def differs_from_forward(self, decoder: Decoder, steps: list[Tensor]) -> bool:
+        """Return whether the second step of a search has logits that logits() never gives."""
         if len(steps) < 2:
             return False
         table = decoder.tables(0)
@@ -218,11 +232,6 @@ class TinyModel:
         rows = torch.cat([after_start, table(of_tokens)])  # [1 + V, V]
         away = (steps[1][:, None] - rows[None]).abs().amax(-1).amin(1)  # [N]
         return bool(away.max() > 1e-3 * rows.std())
-
-    def narrows(self) -> bool:
-        """Return whether translate() goes on with fewer and fewer hypotheses."""
-        sizes = [len(step) for step in self.steps_of_search()]
-        return any(two < one for one, two in zip(sizes, sizes[1:], strict=False))
 
     def mistake_in_forward(self) -> str:
         """Return the mistake that random numbers and weights show while translate() runs.
@@ -252,8 +261,10 @@ def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
     """
     is_first_step = True  # of a decoder that keeps keys and gets one token in each step
     for event in events:
+        if not event.is_softmax or event.over != -1 or event.result.dim() < 2:
+            continue
         queries, keys = event.result.shape[-2:]
-        if not event.is_softmax or event.over != -1 or keys == vocabulary:
+        if keys == vocabulary:
             continue
         if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:
             return "has no causal mask in decoding"

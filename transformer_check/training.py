@@ -159,6 +159,9 @@ def label_smoothing(subject: Subject) -> Finding:
         f"target probability {on_target:.4f}, {on_others:.5f} for each other token",
         f"{1 - epsilon:.4f} and {per_class:.5f}",
         says=says,
+        fix=""
+        if near
+        else "Give the right token 1 - ε_ls, and each other token an equal share of ε_ls.",
     )
 
 
