@@ -198,8 +198,6 @@ class TinyModel:
     def cut(self, limit: int) -> int:
         """Return a length limit, or that of translate() if it is lower."""
         longest = len(self.translations[ENDLESS])
-        if self.config.end in self.translations[ENDLESS] and longest < self.source.size(1):
-            return limit  # it has ended before any usual limit
         return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
 
     def score(self, rows: list[list[int]]) -> list[float]:
@@ -215,6 +213,17 @@ class TinyModel:
         with LogitsOfSearch(decoder.tables(0)([()])[0]) as seen:
             self.subject.call("translate", self.model, self.source[:sentences])
         return seen
+
+    def ends_early(self) -> bool:
+        """Return whether the endless translation has an end before any usual length limit."""
+        row = self.translations[ENDLESS]
+        return self.config.end in row and len(row) < self.source.size(1)
+
+    def steps_without_end(self, decoder: Decoder) -> int:
+        """Return how many steps translate() makes for the source whose translation never ends."""
+        with LogitsOfSearch(decoder.tables(ENDLESS)([()])[0]) as seen:
+            self.subject.call("translate", self.model, self.source[ENDLESS : ENDLESS + 1])
+        return seen.length
 
     def narrows(self, decoder: Decoder) -> bool:
         """Return whether translate() goes on with fewer hypotheses of a sentence than before."""
