@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from experiments.fairseq_runs import rate_text
-from experiments.intervals import Difference
+from experiments.intervals import SEEDS_OF_AN_INTERVAL, Difference
 from experiments.records import Record
 from experiments.system_tables import (
     SystemsExperiment,
@@ -22,6 +22,8 @@ from experiments.system_tables import (
 from experiments.tables import Table
 
 NOT_SIGNIFICANT = "not significant"
+TOO_FEW_SEEDS = "too few seeds"
+"""For a verdict: fewer than three, even if p is small."""
 
 
 class LaterChanges(SystemsExperiment):
@@ -43,6 +45,8 @@ def verdict(difference: Difference, better: int) -> str:
         difference: of the change from ours
         better: 1 if higher is better, -1 if lower
     """
+    if difference.seeds < SEEDS_OF_AN_INTERVAL:
+        return TOO_FEW_SEEDS
     if not difference.shown:
         return NOT_SIGNIFICANT
     return "better" if difference.value * better > 0 else "worse"

@@ -264,8 +264,8 @@ def test_updates_to_a_loss_are_linear_between_validations(target: float, updates
         (Difference(3.331, 1.43, 18, 0.001, 3), 1, "+3.33 ± 1.43 (p 0.001): better"),
         (Difference(3.331, 1.43, 18, 0.001, 3), -1, "+3.33 ± 1.43 (p 0.001): worse"),
         (Difference(-2.0, 1.9, 18, 0.06, 3), 1, "-2.00 ± 1.90 (p 0.06): not significant"),
-        (Difference(3.0, 0.5, 18, 0.001, 2), 1, "+3.00 ± 0.50 (p 0.001): not significant"),
-        (Difference(3.0, None, 0, None, 1), 1, "+3.00: not significant"),
+        (Difference(3.0, 0.5, 18, 0.001, 2), 1, "+3.00 ± 0.50 (p 0.001): too few seeds"),
+        (Difference(3.0, None, 0, None, 1), 1, "+3.00: too few seeds"),
         (None, 1, "–"),
     ],
 )
