@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from experiments import harness  # noqa: E402
 from experiments.record_files import record_file  # noqa: E402
-from experiments.records import PAGE, read_record  # noqa: E402
+from experiments.records import read_record  # noqa: E402
 from experiments.tables import Table, put  # noqa: E402
 
 FIGURES = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
@@ -112,18 +112,6 @@ def experiment_of(folder: Path) -> harness.Experiment:
     return harness.find(folder.parents[1].relative_to(harness.HERE).as_posix())
 
 
-def of_newest_record(experiment: str) -> str:
-    """Return the table that an experiment shows of its newest record, if there is one."""
-    folders = sorted((harness.HERE / experiment / "records").glob("*"))
-    if not folders:
-        return "No record yet."
-    newest = folders[-1]
-    table = harness.find(experiment).page_table(read_record(newest))
-    page = (newest / PAGE).relative_to(ROOT)
-    lines = "\n".join(table.lines())  # with its note, which has the verdict
-    return f"{lines}\n\n[All cells](../{page})."
-
-
 def lines_of(table: Table) -> str:
     """Return an experiment's table without its note, since the page explains intervals once."""
     return "\n".join(table._replace(note="").lines())
@@ -134,7 +122,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "table 4": table_4,
     "small": small,
     "since 2017": lambda: of_record("since 2017"),
-    "rates": lambda: of_newest_record("rates"),
+    "rates": lambda: of_record("rates"),
 }
 
 
