@@ -71,7 +71,7 @@ setup(
         "vaswani_transformer": ["py.typed"],
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],
         "vaswani.export": ["*.j2"],
-        "vaswani.model_folder": ["*.j2"],
+        "vaswani.packing": ["*.j2"],
         "vaswani.planning": ["*.j2"],
     },
     # fairseq is no requirement: the distributions fairseq and fairseq-fixed share a folder, and

@@ -54,7 +54,7 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
-        from vaswani.model_folder.convert import from_fairseq
+        from vaswani.packing.convert import from_fairseq
         from vaswani_transformer.fast.linear import pack_weights
         from vaswani_transformer.fast.malloc import keep_freed_memory
 

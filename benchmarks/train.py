@@ -147,7 +147,7 @@ class Training:
 
     def save_for_fairseq(self, arguments: list[str], path: str) -> None:
         """Save the weights as a checkpoint of the fairseq model that ``arguments`` define."""
-        from vaswani.model_folder.convert import to_fairseq
+        from vaswani.packing.convert import to_fairseq
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())

@@ -12,7 +12,7 @@ from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.common.files import write_json
 from vaswani.folders import model_folder
 from vaswani.folders.recipe import TextRecipe
-from vaswani.model_folder.packed_model import packed_options
+from vaswani.packing.networks import packed_options
 from vaswani_transformer.io.folder_table import ModelTable
 from vaswani_transformer.io.packed import write_weights
 

@@ -4,7 +4,7 @@
 one file per verb. The packages below, each importing only from earlier ones: ``common`` (knows no
 subject), ``folders`` (the user's folders and their files), ``configuration`` (a training's YAML,
 complete in fairseq's sections), ``data`` (text, down to binarised data), ``training`` and
-``model_folder``, ``planning`` (what a training takes, new configurations) and ``decoding``,
+``packing``, ``planning`` (what a training takes, new configurations) and ``decoding``,
 ``scoring``, then ``export``, ``attention_page`` and ``reproduction`` (the paper's results).
 
 A verb imports ``transformer_plugin`` (and with it torch and fairseq) in its ``run``, so that

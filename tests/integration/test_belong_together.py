@@ -12,7 +12,7 @@ from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.data import pipeline
-from vaswani.model_folder.data_text import DataOptions, text_recipe
+from vaswani.packing.data_text import DataOptions, text_recipe
 from vaswani_transformer import Transformer
 
 LANGS = ("en", "de")

@@ -21,8 +21,8 @@ from vaswani import Translator, pack
 from vaswani.common.errors import UserError
 from vaswani.folders.model_folder import WEIGHTS, ModelFolder
 from vaswani.folders.run import Run
-from vaswani.model_folder import data_text
-from vaswani.model_folder.fairseq_model import to_present_names
+from vaswani.packing import data_text
+from vaswani.packing.fairseq_model import to_present_names
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.models import batch, dictionary, dictionary_from_padding, small_model, task
 from tests.rounding import rounding_of_small_model
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani.model_folder.convert import from_fairseq, to_fairseq
+from vaswani.packing.convert import from_fairseq, to_fairseq
 from vaswani_transformer.embedding import sinusoids, token_positions
 
 

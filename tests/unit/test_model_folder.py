@@ -17,7 +17,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.folders.exported_model import EXPORTED, read_model
 from vaswani.folders.model_folder import ModelFolder, sibling
-from vaswani.model_folder.packed_model import packed_options
+from vaswani.packing.networks import packed_options
 from vaswani.training.run_record import HOW_IT_COMPUTES
 from vaswani_transformer import Transformer
 

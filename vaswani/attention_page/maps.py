@@ -111,8 +111,8 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Translator]:
         return
 
     # only for a run: these import fairseq, which a packed model does without
-    from vaswani.model_folder.data_text import DataOptions
-    from vaswani.model_folder.packing import collect_model, user_dir_of, write_model
+    from vaswani.packing.collect import collect_model, user_dir_of, write_model
+    from vaswani.packing.data_text import DataOptions
     from vaswani.training.checkpoints import find_checkpoint
 
     checkpoint, run = find_checkpoint(name)

@@ -20,7 +20,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.run import Run
-from vaswani.model_folder.data_text import DataOptions
+from vaswani.packing.data_text import DataOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def pack(
         UserError: something is missing or does not fit, or the model cannot be packed.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.model_folder.packing import collect_model, round_to_float16, write_model
+    from vaswani.packing.collect import collect_model, round_to_float16, write_model
     from vaswani.training.checkpoints import best_of_run
 
     checkpoint = checkpoint or best_of_run(run)

@@ -136,7 +136,7 @@ def network_of(
         )
     if variant:  # only now: these import fairseq
         from vaswani.configuration.plugin import load_user_dir
-        from vaswani.model_folder.packed_model import build_variant
+        from vaswani.packing.networks import build_variant
 
         load_user_dir(user_dir)
         model = build_variant(folder)

@@ -26,8 +26,8 @@ from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import BPE
-from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.packed_model import plugin_config
+from vaswani.packing.convert import to_fairseq
+from vaswani.packing.networks import plugin_config
 from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io.packed import shared_matrices
 

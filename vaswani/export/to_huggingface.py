@@ -35,7 +35,7 @@ from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.recipe import SENTENCEPIECE
 from vaswani.folders.search_options import CPU_BATCH, TranslationOptions
-from vaswani.model_folder.convert import to_fairseq
+from vaswani.packing.convert import to_fairseq
 from vaswani_transformer.config import TransformerConfig
 from vaswani_transformer.io.packed import shared_matrices
 

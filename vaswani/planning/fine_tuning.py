@@ -22,9 +22,9 @@ from vaswani.common.errors import UserError
 from vaswani.common.yaml_tables import Sections
 from vaswani.folders.model_folder import ModelFolder
 from vaswani.folders.run import Run
-from vaswani.model_folder.data_text import DataOptions
-from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
-from vaswani.model_folder.packing import collect_model, write_model
+from vaswani.packing.collect import collect_model, write_model
+from vaswani.packing.data_text import DataOptions
+from vaswani.packing.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
 from vaswani.training.checkpoints import Checkpoint, describe, find_checkpoint

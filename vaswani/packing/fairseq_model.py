@@ -15,8 +15,8 @@ from torch import Tensor
 
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.errors import UserError
-from vaswani.model_folder.convert import from_fairseq
-from vaswani.model_folder.packed_model import packed_options
+from vaswani.packing.convert import from_fairseq
+from vaswani.packing.networks import packed_options
 from vaswani_transformer.config import ACTIVATION_NAMES
 from vaswani_transformer.io.packed import MATRICES
 

@@ -16,10 +16,10 @@ from vaswani.folders.data_bin import DataBin
 from vaswani.folders.model_folder import Contents
 from vaswani.folders.run import Run
 from vaswani.folders.search_options import BEAM_OPTIONS
-from vaswani.model_folder.data_text import DataOptions, text_recipe
-from vaswani.model_folder.packed_scores import packed_scores
-from vaswani.model_folder.text_lengths import text_lengths
-from vaswani.model_folder.trained_model import Section, TrainedModel
+from vaswani.packing.data_text import DataOptions, text_recipe
+from vaswani.packing.packed_scores import packed_scores
+from vaswani.packing.text_lengths import text_lengths
+from vaswani.packing.trained_model import Section, TrainedModel
 from vaswani_transformer.io.folder_table import ModelTable
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")

@@ -1,4 +1,4 @@
-"""The network of a model folder, ready to translate."""
+"""The networks of packed models, and the plugin's configurations and tasks for them."""
 
 from dataclasses import fields
 

@@ -16,8 +16,8 @@ from vaswani.common.files import sha256_of
 from vaswani.configuration.plugin import to_dict
 from vaswani.data.data_bin import load_dictionary
 from vaswani.folders.data_bin import DataBin
-from vaswani.model_folder.fairseq_model import model_from_fairseq
-from vaswani.model_folder.packed_model import model_class, packed_options, plugin_config, task_for
+from vaswani.packing.fairseq_model import model_from_fairseq
+from vaswani.packing.networks import model_class, packed_options, plugin_config, task_for
 from vaswani_transformer.io.folder_table import Variant
 from vaswani_transformer.io.packed import read_config
 

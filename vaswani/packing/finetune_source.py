@@ -14,7 +14,7 @@ from vaswani.common.files import writing
 from vaswani.configuration.plugin import load_plugin
 from vaswani.folders.model_folder import ModelFolder, is_model_folder, sibling
 from vaswani.folders.run import Run
-from vaswani.model_folder.packed_model import configuration_and_task
+from vaswani.packing.networks import configuration_and_task
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"

@@ -1,1 +1,0 @@
-"""The model folder that ``vaswani pack`` makes: collected, written, read, built again."""
