@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani.configuration.fairseq_config import fairseq_form
-from vaswani.data.data_bin import data_options
+from vaswani.data.read_data_bin import data_options
 
 BATCHES = 8
 """Batches of the training that are measured, evenly spread over an epoch."""

@@ -30,7 +30,7 @@ from vaswani.common.files import read_json
 from vaswani.common.find import find_config
 from vaswani.common.options import last_of_each
 from vaswani.configuration.fairseq_config import read_configuration
-from vaswani.data.data_bin import fingerprint
+from vaswani.data.read_data_bin import data_fingerprint
 from vaswani.decoding.earlier_translations import decoding_options, is_decoded
 from vaswani.folders.run import Run
 from vaswani.reproduction.runner import run_commands
@@ -128,7 +128,7 @@ class Training(NamedTuple):
         if not Run(self.run).exists:
             return ""
         config = self.config
-        return training_difference(config, fingerprint(config), Run(self.run))
+        return training_difference(config, data_fingerprint(config), Run(self.run))
 
     def average(self, count: int) -> Path:
         """Return the average of the run's last checkpoints."""

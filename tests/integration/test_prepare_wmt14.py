@@ -6,7 +6,7 @@ import pytest
 
 from tests import archives
 from vaswani import cli
-from vaswani.data.data_bin import read_index
+from vaswani.data.read_data_bin import read_index
 from vaswani.data.read_recipe import find_recipe
 
 #: pairs in each training archive

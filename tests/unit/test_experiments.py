@@ -20,7 +20,7 @@ from experiments.system_tables import SystemsExperiment
 from tests.files import write
 from vaswani.common.errors import UserError
 from vaswani.common.find import find_config
-from vaswani.data.data_bin import fingerprint
+from vaswani.data.read_data_bin import data_fingerprint
 from vaswani.decoding.earlier_translations import decoding
 from vaswani.reproduction import runner
 
@@ -50,7 +50,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Training:
     average.parent.mkdir(parents=True)
     average.touch()
     write(only.run / "config.yaml", OmegaConf.to_yaml(only.config))
-    write(only.run / "env.json", json.dumps({"data": fingerprint(only.config).to_json()}))
+    write(only.run / "env.json", json.dumps({"data": data_fingerprint(only.config).to_json()}))
     write(only.run / "finished.json", json.dumps({"num_updates": 12, "seconds": 1}))
     options = decoding(only.config)
     report = {"checkpoint": str(average), "data": options.pop("data"), "options": options}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.properties import given, some
 from vaswani.common.errors import UserError
-from vaswani.data.data_bin import check_text, read_index
+from vaswani.data.read_data_bin import check_text, read_index
 
 TEXT = [[4, 5, 2], [6, 2], [2], [7, 8, 9, 2]]
 #: of each sentence, in bytes: two for a token

@@ -11,7 +11,7 @@ from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, round_trip, text, tokenisation
-from vaswani.data.data_bin import read_index
+from vaswani.data.read_data_bin import read_index
 from vaswani.data.round_trip import differences
 from vaswani.data.text import chunks
 from vaswani.folders.prepared_text import PreparedText

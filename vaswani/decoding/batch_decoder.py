@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
 from vaswani.configuration.fairseq_config import fairseq_form
-from vaswani.data import data_bin
+from vaswani.data import read_data_bin
 from vaswani.decoding.engine import Batch, BatchHypotheses, Progress, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine, Sample
 from vaswani.folders.prepared_text import PreparedText
@@ -165,13 +165,13 @@ def text_of_run(task: Mapping[str, object]) -> PreparedText:
     return PreparedText.of(first_data_bin(task.get("data")))
 
 
-def data_of_run(task: Mapping[str, object]) -> data_bin.ParallelText:
+def data_of_run(task: Mapping[str, object]) -> read_data_bin.ParallelText:
     """Return the data that a run's task names, with its languages.
 
     Raises:
         UserError: there is none.
     """
-    return data_bin.data_bin_of(
+    return read_data_bin.parallel_text(
         task, "run this where 'vaswani train' was run, or say with --data DIR where it is"
     )
 
@@ -187,11 +187,11 @@ def data_files(config: DictConfig, subset: str) -> tuple[list[Path], int]:
     pair = text.languages
     dictionaries = [text.data.dictionary(language) for language in pair]
     for dictionary in dictionaries:
-        data_bin.load_dictionary(dictionary)
+        read_data_bin.load_dictionary(dictionary)
     prefix = text.data.prefix(subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
     present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
-    sentences = [len(data_bin.read_index(str(side)).sizes) for side in present]
+    sentences = [len(read_data_bin.read_index(str(side)).sizes) for side in present]
     total = sentences[0]
     if not total:
         raise UserError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from vaswani.common.errors import UserError
-from vaswani.data.data_bin import read_index
+from vaswani.data.read_data_bin import read_index
 from vaswani.folders.data_bin import DataBin
 
 #: per cent of the lines that are at most as long

@@ -14,7 +14,7 @@ from transformer_plugin.compat.scope import is_plugin_model
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani.common.files import sha256_of
 from vaswani.configuration.plugin import to_dict
-from vaswani.data.data_bin import load_dictionary
+from vaswani.data.read_data_bin import load_dictionary
 from vaswani.folders.data_bin import DataBin
 from vaswani.packing.fairseq_model import model_from_fairseq
 from vaswani.packing.networks import model_class, packed_options, plugin_config, task_for

@@ -15,7 +15,7 @@ from transformer_plugin.compat.scope import is_plugin_model
 from vaswani.common.errors import UserError
 from vaswani.common.find import first_data_bin
 from vaswani.configuration.fairseq_config import fairseq_form
-from vaswani.data import data_bin
+from vaswani.data import read_data_bin
 from vaswani.planning import arithmetic
 from vaswani_transformer.fast.processor import choices_for
 
@@ -59,9 +59,9 @@ def training_text(config: DictConfig) -> TrainingText:
     """
     if not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
-    text = data_bin.data_bin_of(config.task)
-    data_bin.check_dictionaries(config, text)
-    data_bin.sentence_lengths(text, config.dataset.train_subset)
+    text = read_data_bin.parallel_text(config.task)
+    read_data_bin.check_dictionaries(config, text)
+    read_data_bin.sentence_lengths(text, config.dataset.train_subset)
     task = tasks.setup_task(fairseq_form(config, text.options).task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)
@@ -81,7 +81,7 @@ def text_of_assumed_size(config: DictConfig) -> TrainingText:
         raise UserError(
             f"there is no data in {folder} to plan with, and without data only WMT14 can be "
             "estimated: make the data with "
-            f"'{data_bin.prepare_command(first_data_bin(folder or ''))}' first"
+            f"'{read_data_bin.prepare_command(first_data_bin(folder or ''))}' first"
         )
     words = Dictionary()
     for number in range(VOCABULARY[pair] - len(words)):

@@ -25,7 +25,7 @@ from vaswani.common.templates import render
 from vaswani.common.yaml_tables import parse_yaml
 from vaswani.configuration.fairseq_config import config_of
 from vaswani.configuration.plugin import load_plugin
-from vaswani.data import data_bin
+from vaswani.data import read_data_bin
 from vaswani.data.text import read_lines
 from vaswani.data.tokenisation import hardly_spaced
 from vaswani.folders.data_bin import DataBin
@@ -82,11 +82,11 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
         UserError: there is no data or validation set, or one of them is empty or damaged.
     """
     load_plugin()
-    text = data_bin.data_bin_of({"data": str(data)})
+    text = read_data_bin.parallel_text({"data": str(data)})
     languages = text.languages
     prepared = PreparedText.around(text.data.folder)
-    pairs = len(data_bin.sentence_lengths(text, "train")[0])
-    valid = np.maximum(*data_bin.sentence_lengths(text, "valid"))
+    pairs = len(read_data_bin.sentence_lengths(text, "train")[0])
+    valid = np.maximum(*read_data_bin.sentence_lengths(text, "valid"))
     longest = longest_sentence()
     recipe = prepared.recipe()
     settings = settings_of_text(recipe, pairs)

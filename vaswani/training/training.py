@@ -27,7 +27,7 @@ from vaswani.configuration.fairseq_config import (
     writable,
 )
 from vaswani.configuration.plugin import fairseq_logs, load_user_dir
-from vaswani.data.data_bin import data_options, fingerprint
+from vaswani.data.read_data_bin import data_fingerprint, data_options
 from vaswani.folders.prepared_text import PreparedText
 from vaswani.folders.run import LAST, Fingerprint, Run
 from vaswani.folders.search_options import check_search
@@ -89,7 +89,7 @@ def train(
     additions, remarks = data_options(configuration, text.data_bin.folder if text else None)
     additions["checkpoint"] = {"save_dir": str(run.checkpoints)}
     configuration = complete(configuration, additions)
-    data = fingerprint(configuration)
+    data = data_fingerprint(configuration)
     keep_freed_memory()
     place = launch.find_launch(configuration, os.environ, launch.gpus_to_use(configuration))
     if place.rank == 0:

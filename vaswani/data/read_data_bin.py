@@ -1,4 +1,4 @@
-"""What must be true of a data-bin before training starts: each failure is one sentence.
+"""Reads a data-bin, and checks it before a training starts: each failure is one sentence.
 
 fairseq trusts an index: a negative size is copied without end, an offset leads out of the file, and
 a token beyond the dictionary fails in the middle of training, on a GPU without a message.
@@ -68,7 +68,7 @@ def data_options(config: DictConfig, data: Path | None = None) -> tuple[Sections
         UserError: something is missing, empty, damaged or does not fit the model.
     """
     languages = {key: config.task.get(key) for key in ("source_lang", "target_lang")}
-    text = data_bin_of({"data": data or config.task.get("data"), **languages})
+    text = parallel_text({"data": data or config.task.get("data"), **languages})
     check_dictionaries(config, text)
     options = text.options
     if data:
@@ -93,7 +93,7 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if is_recipe else "vaswani prepare"
 
 
-def data_bin_of(task: Mapping[str, Any] | DictConfig, advice: str = "") -> ParallelText:
+def parallel_text(task: Mapping[str, Any] | DictConfig, advice: str = "") -> ParallelText:
     """Return the data of a task; languages that it does not name are those that were binarised.
 
     Args:
@@ -232,7 +232,7 @@ def check_dictionaries(config: DictConfig, text: ParallelText) -> None:
         )
 
 
-def fingerprint(config: DictConfig) -> Fingerprint:
+def data_fingerprint(config: DictConfig) -> Fingerprint:
     """Return the data's fingerprint: hashes of its dictionaries, indexes and texts."""
     return Fingerprint(DataBin(first_data_bin(config.task.data)).fingerprint())
 
