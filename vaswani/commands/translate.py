@@ -270,7 +270,7 @@ class LineTranslator:
             user_dir=self.options.user_dir,
         )
         self.translator = Translator(self.folder, engine=engine)
-        self.translator.options = engine.prepare(self.search_options)
+        self.translator.options = engine.prepare_search(self.search_options)
         return self.translator
 
     def rows(self, lines: Sequence[str], first: int, tally: Tally, progress: Progress) -> list[str]:

@@ -107,7 +107,7 @@ class BatchDecoder:
         Raises:
             UserError: the model's scores are not numbers, or a process was killed.
         """
-        options = self.engine.prepare(options)
+        options = self.engine.prepare_search(options)
         writer = LogWriter(self, options, log)
         search = self.engine.search(self.batches, options, progress)
         with contextlib.closing(search) as results_by_batch:

@@ -55,8 +55,8 @@ class CTranslate2Engine(Engine):
         scored = self.model.score_batch(self.subwords(batch), targets, max_input_length=0)
         return [list(result.log_probs) for result in scored]
 
-    def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """Check the options, as ``Engine.prepare``, and reduce the beam to the vocabulary."""
+    def prepare_search(self, options: TranslationOptions) -> TranslationOptions:
+        """Check the options, and reduce the beam to the vocabulary; see ``Engine``."""
         check_supported(options)
         options.check()
         return options.within_vocabulary(len(self.target))
@@ -65,7 +65,7 @@ class CTranslate2Engine(Engine):
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
         """Search all batches at once, as ``Engine.search``, the longest first."""
-        options = self.prepare(options)
+        options = self.prepare_search(options)
         running = [self.start(batch, options) for batch in reversed(batches)]
         results = []
         for wait in running:

@@ -81,7 +81,7 @@ class Engine(ABC):
     batch_tokens: int
 
     @abstractmethod
-    def prepare(self, options: TranslationOptions) -> TranslationOptions:
+    def prepare_search(self, options: TranslationOptions) -> TranslationOptions:
         """Prepare the search, and return the options that it will use.
 
         ``search`` does so too. Whoever searches again and again calls this first, so that a

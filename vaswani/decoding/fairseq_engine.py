@@ -63,8 +63,8 @@ class FairseqEngine(ProcessEngine):
         logits: Tensor = self.model(**net_input, prev_output_tokens=previous)[0]
         return logits
 
-    def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """Build the task's generator, as ``Engine.prepare``, unless the options are the same."""
+    def prepare_search(self, options: TranslationOptions) -> TranslationOptions:
+        """Build the task's generator unless the options are the same; see ``Engine``."""
         if options == self.prepared:
             return options
         options.check()

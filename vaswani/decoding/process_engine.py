@@ -101,7 +101,7 @@ class ProcessEngine(Engine):
         self, batches: Sequence[Batch], options: TranslationOptions, progress: Progress = ignore
     ) -> Generator[BatchHypotheses, None, None]:
         """Search the batches, as ``Engine.search``, in this process or in forked ones."""
-        options = self.prepare(options)
+        options = self.prepare_search(options)
         if self.processes is not None:
             yield from self.search_in_processes(batches, options, progress)
             return

@@ -67,8 +67,8 @@ class TorchEngine(ProcessEngine):
             features, _ = self.model.decoder.features(previous, memory)
             return self.model.decoder.output_layer(features)
 
-    def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """Check the options, as ``Engine.prepare``, and reduce the beam to the vocabulary."""
+    def prepare_search(self, options: TranslationOptions) -> TranslationOptions:
+        """Check the options, and reduce the beam to the vocabulary; see ``Engine``."""
         options.check()
         return options.within_vocabulary(len(self.target))
 

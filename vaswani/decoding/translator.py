@@ -227,7 +227,7 @@ class Translator:
         progress: Progress = ignore,
     ) -> list[list[TokenHypothesis]]:
         """Return the hypotheses of each sentence, best first; none for a sentence without words."""
-        options = self.engine.prepare(options)
+        options = self.engine.prepare_search(options)
         batches = batches_of(sentences, options.max_tokens or self.engine.batch_tokens)
         hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
         results_by_batch = self.engine.search(batches, options, progress)

@@ -290,8 +290,8 @@ class MarianEngine(Engine):
         ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
         return {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
 
-    def prepare(self, options: TranslationOptions) -> TranslationOptions:
-        """Return the options unchanged; see ``Engine.prepare``."""
+    def prepare_search(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options unchanged; see ``Engine``."""
         return options
 
     def search(
