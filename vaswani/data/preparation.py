@@ -21,11 +21,11 @@ from vaswani.common.find import (
 )
 from vaswani.common.processes import limit_workers
 from vaswani.common.yaml_tables import read_yaml
-from vaswani.data import text
 from vaswani.data.archives import read_parts
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.read_recipe import PrepareOptions, find_recipe, recipe_from
 from vaswani.data.shared_vocabulary import is_text, shared_vocabulary
+from vaswani.data.text import find_text, is_table
 from vaswani.folders.prepared_text import STAGES, PreparedText
 from vaswani.folders.recipe import SENTENCEPIECE, Recipe
 from vaswani_transformer.io import moses
@@ -156,10 +156,10 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
         for name in recipe.parts(split):
             comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
             prefix = (SHIPPED if comes_with_it else folder) / name
-            if recipe.trees or text.is_table(prefix):
+            if recipe.trees or is_table(prefix):
                 source = target = prefix
             else:
-                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
+                source, target = (find_text(prefix, lang) for lang in recipe.langs)
             files.setdefault(split, []).append((source, target))
     return files
 

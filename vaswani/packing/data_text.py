@@ -143,8 +143,8 @@ def describe_text(recipe: TextRecipe) -> str:
     """Describe a recipe in words."""
     if recipe.subword == SENTENCEPIECE:
         return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
-    moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
-    prepared = [moses if recipe.tokeniser == "moses" else "already tokenised"]
+    tokens = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
+    prepared = [tokens if recipe.tokeniser == "moses" else "already tokenised"]
     if recipe.lowercase:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.subword else "not split by BPE")
