@@ -505,7 +505,6 @@ def test_a_bug_in_the_search_is_found(name: str) -> None:
     assert differing(card) == set(expected), card.text()
 
 
-@pytest.mark.slow  # as above
 def test_decoding_with_other_positions_than_training_is_found() -> None:
     adapter = built(later_step)
     adapter.translate = OURS.translate
