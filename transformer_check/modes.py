@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from .subject import SAME, Subject, difference
 
@@ -14,6 +15,17 @@ def training_mode(subject: Subject) -> Iterator[None]:
         yield
     finally:
         subject.model.eval()
+
+
+@lru_cache(maxsize=1)
+def is_random_in_training(subject: Subject) -> bool:
+    """Return whether a model without dropout draws random numbers in training mode all the same."""
+    outputs = []
+    with training_mode(subject):
+        for _ in range(2):
+            logits = subject.call("logits", subject.model, subject.source, subject.target)
+            outputs.append(logits[0] if isinstance(logits, tuple) else logits)
+    return difference(outputs[0], outputs[1]) > SAME  # not for NaN, which is a mistake of its own
 
 
 def leak_of_later_tokens(subject: Subject) -> float:
