@@ -90,8 +90,6 @@ class Batch:
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"training_loss returned {describe(value)}"
             raise AdapterError(found, "training_loss", "one number, as a tensor")
-        if not value.isfinite().all():
-            raise AdapterError("training_loss returned NaN or infinity", "training_loss")
         self.has_gradient = value.requires_grad
         return float(value.detach())
 
@@ -177,6 +175,9 @@ class Losses:
         self.batches = [Batch(subject, seed) for seed in (31, 33)]
         self.tried = 0
         self.fit = self.search()
+        is_finite = all(math.isfinite(batch.value) for batch in self.batches)
+        if not is_finite and (self.fit is None or not self.fit.step):
+            raise AdapterError("training_loss returned NaN or infinity", "training_loss")
 
     def search(self) -> Fit | None:
         """Return the first combination whose loss equals training_loss() for both batches.
