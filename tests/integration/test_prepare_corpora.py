@@ -85,7 +85,7 @@ def test_a_table_has_both_sides(own, light, capsys, compressed):
 def test_a_table_of_three_columns_is_refused_with_its_line(own, capsys):
     write(own / "corpus.tsv", "a\tb", "a\tb\t0.9")
     assert cli.main(here("--train", "corpus.tsv")) == 1
-    assert "corpus.tsv, line 2, has 3 columns; it should have two" in sentence_of(capsys)
+    assert "corpus.tsv, line 2, has 3 columns instead of two" in sentence_of(capsys)
 
 
 @pytest.mark.parametrize(

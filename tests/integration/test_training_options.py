@@ -106,7 +106,7 @@ def test_references_are_the_text_as_written(tiny_text, tiny_data_bin, tmp_path):
     written = [line.replace(" ", "") for line in tokens]
     write(data.parent / "text" / "valid.de", "Eine Zeile, die im data-bin fehlt.", *written)
     lines = stock.train(data, tmp_path / "run", *SHOWN, "--max-update", "1")
-    references = [line.rpartition("(")[2].rstrip(")") for line in lines if " → " in line]
+    references = [line.rpartition("(reference: ")[2].rstrip(")") for line in lines if " → " in line]
     assert references[:3] == written[:3]
 
 

@@ -138,7 +138,7 @@ def test_of_tokens_there_is_no_sacrebleu():
     [
         (["a"], ["a", "b"], [], "h has 1 lines"),
         (LINES, TOKENS, [], "r seems to be tokenised"),
-        (["a", "b"], ["", "\u00a0"], [], "r has 2 lines, and all are blank"),
+        (["a", "b"], ["", "\u00a0"], [], "all 2 lines of r are blank"),
         (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2"),
         (["a"], None, [], "--references"),
         (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "wmt14/ful"),
