@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-def masks_with_a_name(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
+def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
     """Return correct and wrong masks [B, S], True for shown keys, by sentence of the mistake."""
     keys = torch.arange(size)
     ends = torch.tensor(lengths)[:, None]
@@ -39,7 +39,7 @@ def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
     """Return the sentence for a mask: empty if correct, ``NO_MASK``, or ``OTHER``."""
     if bool(shown.all()):
         return NO_MASK
-    for name, mask in masks_with_a_name(lengths, shown.size(1)).items():
+    for name, mask in named_masks(lengths, shown.size(1)).items():
         counts = mask.any(1)  # a row that hides everything shows everything, or nothing
         if bool((shown == mask)[counts].all()):
             return name

@@ -258,7 +258,7 @@ def trained_checkpoints(folder: Path) -> list[Path]:
 def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint for everything but tensors: options, updates, dictionaries.
 
-    This takes hardly any time or memory, since damage inside the tensors is not looked for.
+    Tensors are not read, so this is fast and needs little memory, but does not find damage in them.
 
     Raises:
         CheckpointError: there is no such file, or it is not a checkpoint.

@@ -41,7 +41,7 @@ OF_MODEL = [
 def counts_target_tokens(task: Any) -> bool:
     """Return whether ``ntokens`` of a task's batches is the number of real target tokens.
 
-    Data sets or tasks of other code, even subclasses of these, may count something else.
+    Other tasks and data sets, even subclasses of these, may define ``ntokens`` differently.
     """
     tasks = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
     datasets = getattr(task, "datasets", {}).values()

@@ -27,7 +27,7 @@ def as_trees(written: Sequence[Sequence[str]], gold: Sequence[Tree]) -> tuple[li
 
 
 def scores(gold: Sequence[Tree], parses: Sequence[Tree]) -> dict[str, Any]:
-    """Return EVALB's figures, and F1 of the sentences of at most so many words."""
+    """Return EVALB's figures, and F1 of the sentences of each maximum length, in words."""
     compared = compare_all(gold, parses)
     figures = asdict(summary(compared))
     for most in LENGTHS:
