@@ -21,7 +21,7 @@ In the order in which to read it:
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
     masks.py         which tokens each softmax attends to
     padding.py       sentences of several lengths in a batch
-    mask_names.py    masks of padding that are made by mistake
+    uneven_batch.py  a batch of sentences of several lengths, its masks, and where NaN arises
     scores.py        the factor of the scores, wherever it is applied
     layer_norms.py   the formula of each norm, by itself
     sharing.py       modules and matrices that several parts share

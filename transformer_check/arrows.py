@@ -267,7 +267,6 @@ def self_attention_without_source(wiring: Wiring) -> Finding:
     "3.5",
     passes="The decoder knows the order of the target tokens.",
     fails="The decoder does not know the order of the target tokens.",
-    explains=("sinusoids",),
 )
 def order_of_target(wiring: Wiring) -> Finding:
     """Check that swapping two target tokens changes their scores, not only the scores' order."""

@@ -88,6 +88,14 @@ def mask_hides(subject: Subject) -> Finding:
     rows = float((weights.sum(-1) - 1).abs().max())
     if hidden < 1e-5 and rows < 1e-4:
         return passed()
+    if float((weights - attention.weights()).abs().max()) < 1e-6:
+        return error(
+            f"the same weights with a mask and without; a hidden key has one of up to {hidden:.3g}",
+            "0",
+            says="attention() ignores its mask: it is not applied to the scores.",
+            fix="Assign the result: masked_fill returns new scores, and masked_fill_ changes them.",
+            explains=("causal-mask", "source-padding", "target-padding"),
+        )
     return Finding(
         ERROR if hidden >= 1e-5 else DIFFERENCE,
         f"a hidden key has a weight of up to {hidden:.3g}; sums of weights are up to {rows:.2g} "

@@ -20,14 +20,17 @@ class Matrices(NamedTuple):
 def matrices(subject: Subject, of_feed_forward: bool) -> Matrices:
     """Return the modules with matrices of attention, or of the feed-forward networks.
 
-    A module has biases if it owns a vector that is not a norm's gain.
+    A module has biases if it owns a vector that is not a norm's gain. Matrices that are too small
+    for a projection, such as a table of two segments, do not count.
     """
     c = subject.config
+    smallest = c.d_model * min(c.widths())
     tables = {name.rpartition(".")[0] for name, _ in position_tables(subject)}
     kinds = Matrices([], [])
     for name, module in subject.model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         weights = [p for p in own if subject.is_matrix(p) and c.vocabulary not in p.shape]
+        weights = [p for p in weights if p.numel() >= smallest]
         if not weights or name in tables:
             continue
         if any(c.d_ff in p.shape for p in weights) != of_feed_forward:

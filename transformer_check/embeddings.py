@@ -14,8 +14,8 @@ from torch import Tensor
 from .dropout import run_in_training
 from .findings import Finding, differs, error, not_run, passed, variant
 from .registry import check_of
-from .sinusoids import PAPER, Formula, formula_of
-from .subject import SAME, AdapterError, Subject, difference
+from .sinusoids import PAPER, Formula, constant_beside, formula_of
+from .subject import SAME, AdapterError, Subject, difference, set_to_zero
 from .tables import PositionSums, position_tables
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
@@ -79,6 +79,16 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
     """Measure the factor between the matrix and the first layer, wherever it is applied."""
     factor, _, misfit = factor_and_rows(subject, function)
     expected = subject.config.d_model**0.5
+    growth = growth_with_rows(subject, function)
+    if misfit < 1e-2 and growth < LONGER / 2:
+        return differs(
+            f"rows {LONGER:.0f} times as long give embeddings {growth:.3g} times as far apart",
+            f"{LONGER:.0f} times as far",
+            says=LIMITED,
+            fix="Remove max_norm, or what else shortens embeddings.",
+            explains=("batch-independence", "training-loss", "training-mode", "source-padding")
+            + ("target-padding", "causal-mask", "gradients", "output-scale", "adapter"),
+        )
     if misfit >= 1e-2:
         says, fix = why_no_multiple(subject, function)
         return differs(
@@ -106,6 +116,35 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
     )
 
 
+LONGER = 100.0
+"""factor of the matrix in :func:`growth_with_rows`"""
+LIMITED = (
+    "The length of embeddings is limited or normalised, as by max_norm: they are no multiple of "
+    "the matrix's rows."
+)
+
+
+def growth_with_rows(subject: Subject, function: str) -> float:
+    """Return how many times as far apart embeddings are with a matrix LONGER times as long."""
+    ids = torch.stack([subject.source[0], subject.source[1]])
+    before = embed(subject, function, ids).detach()
+    for matrix in subject.model.parameters():
+        if matrix.shape != (subject.config.vocabulary, subject.config.d_model):
+            continue
+        rows = matrix.detach().clone()
+        embeddings = []
+        with set_to_zero([matrix]):
+            for values in (rows.roll(1, 0), LONGER * rows):
+                with torch.no_grad():
+                    matrix.copy_(values)
+                embeddings.append(embed(subject, function, ids).detach())
+        if difference(before, embeddings[0]) < SAME:  # the matrix has another use
+            continue
+        distances = [float((x[0] - x[1]).norm()) for x in (before, embeddings[1])]
+        return distances[1] / max(distances[0], 1e-12)
+    return LONGER
+
+
 def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
     """Return the sentence and the fix for an input that is not a sum of rows and positions."""
     x = embed(subject, function, subject.source).detach()  # [B, L, D]
@@ -115,6 +154,8 @@ def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
         return "A norm stands between the embeddings and the first layer.", fix
     if float(x.min()) >= 0:
         return "A ReLU stands between the embeddings and the first layer.", fix
+    if growth_with_rows(subject, function) < LONGER / 2:
+        return LIMITED, fix
     types, width = subject.config.vocabulary, subject.config.d_model
     for matrix in subject.model.parameters():
         if matrix.shape != (types, width):
@@ -171,6 +212,17 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
     if seen.abs().max() < 1e-3:
         says = "The embeddings have no positional encodings."
         return error("zeros", expected, says=says, explains=("source-order", "target-order"))
+    constant = constant_beside(seen)
+    if constant is not None:
+        names = names_of_vector(subject, constant)
+        return differs(
+            f"the same vector of length {float(constant.norm()):.2g} at every position",
+            "none: embedding · √d_model + PE(pos)",
+            says="A constant vector is added to embeddings and positional encodings.",
+            fix="Remove the embedding of segments, types or languages, or the bias.",
+            modules=tuple(names),
+            explains=("parameter-count",),
+        )
     formula = formula_of_positions(subject, function)
     if formula == PAPER:
         return look_for_other_sums(subject, function, seen)
@@ -200,6 +252,17 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         fix=formula.fix,
         explains=tuple(explains),
     )
+
+
+def names_of_vector(subject: Subject, vector: Tensor) -> list[str]:
+    """Return the names of parameters with a row that is a multiple of a vector [D]."""
+    names = []
+    for name, parameter in subject.model.named_parameters():
+        if parameter.shape[-1:] == vector.shape:
+            rows = parameter.detach().double().reshape(-1, len(vector))
+            if float(torch.cosine_similarity(rows, vector[None]).abs().max()) > 0.9999:
+                names.append(name)
+    return names
 
 
 def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Finding:

@@ -14,6 +14,7 @@ from .findings import Finding, differs, error, not_run, passed, waits_for
 from .registry import check_of
 from .subject import SAME, Subject, difference, set_to_zero
 from .trace import Event, trace_model
+from .uneven_batch import weak_mask
 
 SOURCE, TARGET = 29, 24
 """Lengths of the sentences, if the model allows them; a mask that shows fewer tokens is noticed."""
@@ -41,11 +42,14 @@ class Masks:
         ]
         with set_to_zero(matrices), trace_model(layouts=subject.layouts) as trace:
             subject.logits(source, target)
+        self.lengths = s, t
         self.events = [event for event in trace.events if event.is_softmax]
         self.sums = torch.cat([weights.sum(-1).flatten() for weights in trace.softmaxes or [ONES]])
         self.encoder = least(trace.softmaxes, s, s)
         self.decoder = least(trace.softmaxes, t, t)
         self.cross = least(trace.softmaxes, t, s)
+        own = [w.reshape(-1, t, t) for w in trace.softmaxes if w.shape[-2:] == (t, t)]
+        self.decoder_weights = torch.cat(own or [ONES[None]])
         self.scores = scores_of(trace.events, t)
         with trace_model(layouts=subject.layouts) as trace:
             before = subject.logits(source, target)
@@ -97,6 +101,30 @@ def hidden_words(subject: Subject) -> Tensor:
     return weights.lt(1e-6).tril()
 
 
+def leaking_layers(subject: Subject) -> tuple[str, tuple[str, ...]]:
+    """Return where decoder self-attention shows later tokens, and the names of its modules.
+
+    The text is empty if every layer and head shows them, or none.
+    """
+    length = len(masks_of(subject).scores[0])
+    own = [e for e in masks_of(subject).events if tuple(e.result.shape[-2:]) == (length, length)]
+    each = max(1, len(own) // subject.config.layers)
+    layers: set[int] = set()
+    modules = []
+    heads: list[bool] = []
+    for number, event in enumerate(own):
+        later = event.result.reshape(-1, length, length).triu(1).amax((1, 2)) > 1e-6
+        if bool(later.any()):
+            layers.add(number // each + 1)
+            modules.append(event.module)
+            heads += later.tolist()
+    names = subject.names_of(modules)
+    if not layers or (all(heads) and len(layers) == subject.config.layers):
+        return "", names
+    place = f"layer {', '.join(map(str, sorted(layers)))}"
+    return place if all(heads) else f"{sum(heads)} of {len(heads)} heads of {place}", names
+
+
 def hides_earlier_tokens(subject: Subject) -> bool:
     """Return whether a mask hides nearly all tokens before each target token."""
     hidden = hidden_words(subject).tril(-1)
@@ -111,6 +139,8 @@ def hides_earlier_tokens(subject: Subject) -> bool:
     fails="A softmax of the model is not over the keys.",
     explains=(
         "equation-1-softmax",
+        "equation-1-mask",
+        "attention-inputs",
         "head-concatenation",
         "batch-independence",
         "causal-mask",
@@ -126,6 +156,15 @@ def hides_earlier_tokens(subject: Subject) -> bool:
 def over_keys(subject: Subject) -> Finding:
     """Check the dimension of each softmax, and that the weights of each query sum to 1."""
     masks = masks_of(subject)
+    keys_beside = other_keys(masks)
+    if keys_beside:
+        return differs(
+            keys_beside,
+            "as many keys as tokens, whose weights sum to 1",
+            says="Each query also attends to a key that is no token: the weights of tokens do not "
+            "sum to 1.",
+            fix="Remove add_zero_attn or add_bias_kv, or what else adds a key or a score.",
+        )
     if masks.decoder is None:
         return no_softmax(subject)
     fix = "Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S]."
@@ -145,7 +184,34 @@ def over_keys(subject: Subject) -> Finding:
         f"the weights of a query sum to {float(masks.sums.min()):.3g} to "
         f"{float(masks.sums.max()):.3g}",
         "1",
+        says=why_no_sum(masks.decoder_weights),
         fix=fix,
+    )
+
+
+def other_keys(masks: Masks) -> str:
+    """Return how many more keys than tokens the softmaxes have, as text; empty if none."""
+    source, target = masks.lengths
+    for more in (1, 2):
+        longer = [e for e in masks.events if {target, source + more} <= set(e.result.shape)]
+        if longer:
+            return f"{len(longer)} softmaxes of cross-attention have more keys than tokens: {more}"
+    return ""
+
+
+def why_no_sum(weights: Tensor) -> str:
+    """Return the sentence for weights [N, T, T] of equal scores that do not sum to 1.
+
+    If n keys have the score s, and the denominator has c more than their exponentials, the weights
+    sum to n / (n + c · exp(-s)).
+    """
+    sums = weights.sum(-1)
+    terms = weights.gt(1e-6).sum(-1) * (1 - sums) / sums
+    if float((terms - terms[:, :1]).abs().max()) > 1e-2 * float(terms.abs().max()):
+        return "The attention weights of a query do not sum to 1."
+    return (
+        "The softmax's denominator has more than the sum of the exponentials, as in softmax plus "
+        "one: the attention weights of a query do not sum to 1."
     )
 
 
@@ -206,19 +272,11 @@ def hidden_scores(subject: Subject) -> Finding:
         return passed()
     expected = "-inf, so that their weights are 0"
     fix = "Set the scores of hidden keys to -inf (or -1e9) before the softmax."
-    values = masks.scores_with_matrices[:, later]
-    if float(values.max() - values.min()) < 1e-7 * max(1.0, float(values.abs().max())):
-        number = float(values.flatten()[0])
-        found = f"hidden scores are set to {number:.3g}"
-        return error(found, expected, says=f"The mask sets scores to {number:.3g}.", fix=fix)
-    below = masks.scores[:, later] - masks.scores[:, :1, :1].flatten(1)
-    added = float(below.mean())
-    if float(below.max() - below.min()) < 1e-3 and abs(added) > 1e-6:
-        found = f"{added:.3g} is added to hidden scores"
-        says = f"The mask adds {added:.3g} to scores in place of -inf."
-        if added < 0 and float(below.max()) > 0:
-            return passed()
-        return error(found, expected, says=says, fix=fix)
+    does = weak_mask(masks.scores, masks.scores_with_matrices, later)
+    if does:
+        does = does.format("later tokens")
+        says = f"The causal mask {does} in place of hiding them with -inf."
+        return error(f"the mask {does}", expected, says=says, fix=fix)
     if not masks.ignores_later or masks.is_normalised:
         return passed()  # if there is no mask, causal-mask says so
     return error(

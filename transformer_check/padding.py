@@ -7,170 +7,30 @@ Shape letters: B batch, H heads, S source, T target.
 """
 
 import math
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .findings import Finding, error, passed, waits_for
-from .mask_names import NO_MASK, OTHER, name_of
 from .masks import hidden_words
 from .modes import is_for_one_mode, is_random_in_training, leaks, training_mode
 from .registry import check_of
-from .subject import SAME, AdapterError, NotFiniteError, Subject, difference, set_to_zero
-from .trace import Event, trace_model
+from .subject import SAME, AdapterError, NotFiniteError, Subject, difference
+from .trace import Event
+from .uneven_batch import (
+    CROSS,
+    ENCODER,
+    LEAST,
+    NO_MASK,
+    OTHER,
+    FirstNaN,
+    UnevenBatch,
+    name_of,
+    shown_keys,
+    weak_mask,
+)
 from .wiring import HIDDEN
-
-LENGTHS = (5, 8, 3, 7, 6)
-"""lengths of a batch's sources, with the end token; B is never the number of heads"""
-TARGETS = (5, 3, 6, 4, 6)
-ENCODER, CROSS = "encoder self-attention", "cross-attention"
-LEAST = 1e-6
-"""a smaller weight is caused by a mask"""
-
-
-class UnevenBatch:
-    """Sources and targets of several lengths, padded on the right."""
-
-    def __init__(self, subject: Subject) -> None:
-        c = subject.config
-        self.subject = subject
-        size = len(LENGTHS) if c.heads != len(LENGTHS) else len(LENGTHS) - 1
-        self.lengths = LENGTHS[:size]
-        self.target_lengths = TARGETS[:size]
-        self.source = subject.words(size, max(self.lengths), seed=21)  # [B, S]
-        self.target = subject.words(size, max(self.target_lengths), seed=22)  # [B, T]
-        self.target[:, 0] = c.start
-        self.padded_target = self.target.clone()
-        for n in range(size):
-            self.source[n, self.lengths[n] - 1] = c.end
-            self.source[n, self.lengths[n] :] = c.pad
-            self.padded_target[n, self.target_lengths[n] :] = c.pad
-
-    def change_by_source(self) -> float:
-        """Return how much logits differ between sources in a batch and alone."""
-        together = self.logits(self.source, self.target)
-        changes = []
-        for n, length in enumerate(self.lengths):
-            alone = self.logits(self.source[n : n + 1, :length], self.target[n : n + 1])
-            changes.append(distance(alone, together[n : n + 1]))
-        return max(changes)
-
-    def change_by_earlier_batch(self) -> float:
-        """Return by how much logits change where a batch of the same size came before."""
-        before = self.logits(self.source, self.target)
-        order = [*range(1, len(self.lengths)), 0]
-        after = self.logits(self.source[order], self.target[order])
-        return distance(before[order], after)
-
-    def change_by_target(self) -> float:
-        """Return how much logits differ between targets in a batch and the same targets alone."""
-        length = min(self.lengths)  # of all sources
-        source = self.source[:, :length].clone()
-        source[:, -1] = self.subject.config.end
-        together = self.logits(source, self.padded_target)
-        changes = []
-        for n, size in enumerate(self.target_lengths):
-            alone = self.logits(source[n : n + 1], self.target[n : n + 1, :size])
-            changes.append(distance(alone, together[n : n + 1, :size]))
-        return max(changes)
-
-    def logits(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the logits [B, T, V], which may be NaN where a mask hides every key."""
-        logits = self.subject.call("logits", self.subject.model, source, target)
-        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
-        return tensor.detach()
-
-    def events(self, with_matrices: bool) -> list[Event]:
-        """Return the softmaxes of a run, with the model's matrices or with zeros instead."""
-        subject = self.subject
-        matrices = [p for p in subject.model.parameters() if subject.is_matrix(p)]
-        hidden = [p for p in matrices if subject.config.vocabulary not in p.shape]
-        zero = set_to_zero([] if with_matrices else hidden)
-        with zero, trace_model(layouts=subject.layouts) as trace:
-            self.logits(self.source, self.target)
-        return [event for event in trace.events if event.is_softmax]
-
-    @cached_property
-    def heads_first(self) -> bool:
-        """Whether heads come before sentences in attention weights."""
-        before = self.events(with_matrices=True)
-        source = self.source
-        self.source = source.clone()
-        words = self.lengths[0] - 1
-        self.source[0, :words] = self.subject.words(1, words, seed=23)[0]
-        try:
-            after = self.events(with_matrices=True)
-        finally:
-            self.source = source
-        for old, new in zip(before, after, strict=True):
-            if tuple(old.result.shape[-2:]) == self.shape(ENCODER):
-                return are_heads_first(old, new, len(self.lengths))
-        return False
-
-    def rows(self, numbers: Tensor) -> Tensor | None:
-        """Return scores or weights in the order [B, H, T, S], or None."""
-        return by_sentence(numbers.float(), len(self.lengths), self.heads_first)
-
-    def shape(self, kind: str) -> tuple[int, int]:
-        """Return the numbers of queries and keys of a kind of attention."""
-        keys = self.source.size(1)
-        return (keys, keys) if kind == ENCODER else (self.target.size(1), keys)
-
-
-def distance(alone: Tensor, together: Tensor) -> float:
-    """Return the greatest difference in standard deviations; infinity for NaN."""
-    change = difference(alone, together)
-    return math.inf if math.isnan(change) else change
-
-
-# ---- What a mask shows ---------------------------------------------------------------------------
-
-
-def by_sentence(weights: Tensor, batch: int, heads_first: bool) -> Tensor | None:
-    """Return attention weights [..., T, S] as [B, H, T, S]; None if B does not divide them.
-
-    Args:
-        weights: with sentences and heads in any dimensions before the last two
-        batch: B
-        heads_first: whether heads come before sentences
-    """
-    queries, keys = weights.shape[-2:]
-    count = weights.numel() // (queries * keys)
-    if count % batch:
-        return None
-    if heads_first:
-        return weights.reshape(count // batch, batch, queries, keys).transpose(0, 1)
-    return weights.reshape(batch, count // batch, queries, keys)
-
-
-def are_heads_first(before: Event, after: Event, batch: int) -> bool:
-    """Return whether scores have heads before sentences.
-
-    Args:
-        before: a softmax of a batch
-        after: the same softmax, with other tokens in the first sentence
-        batch: B
-    """
-    shape = (-1, *before.operand.shape[-2:])
-    change = (before.operand - after.operand).nan_to_num().reshape(shape).abs().amax((1, 2))
-    rows = change.gt(0).nonzero().flatten().tolist()
-    return len(rows) > 1 and rows == list(range(0, len(change), batch))
-
-
-def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> Tensor | None:
-    """Return the keys that each sentence shows [B, S]; None if queries or heads differ.
-
-    Queries that are padding do not count, nor do rows that hide everything.
-    """
-    rows = []
-    for n, each in enumerate(weights):  # [H, T, S]
-        queries = each[:, : lengths[n]] if is_encoder else each
-        visible = queries > LEAST * queries.nan_to_num().amax(-1, keepdim=True)
-        if not bool((visible == visible[:1, :1]).all()):
-            return None
-        rows.append(visible[0, 0])
-    return torch.stack(rows)
 
 
 @lru_cache(maxsize=1)
@@ -188,6 +48,8 @@ class SourceMasks:
         self.modules: dict[str, list[str]] = {ENCODER: [], CROSS: []}
         self.are_mixed = False
         self.hides_queries = False
+        self.weak: dict[str, str] = {}
+        """kind of attention → what its mask does in place of hiding padding"""
         for event in batch.events(with_matrices=False):
             for kind in (ENCODER, CROSS):
                 if tuple(event.result.shape[-2:]) == batch.shape(kind):
@@ -206,8 +68,22 @@ class SourceMasks:
         if kind == ENCODER:
             self.hides_queries |= hides_queries(event, batch)
         self.names[kind].append(name)
+        scores = batch.rows(event.operand)
+        if name == NO_MASK and kind not in self.weak and scores is not None:
+            number = len(self.names[kind]) - 1
+            self.weak[kind] = self.effect(kind, scores, number)
         if name and event.module is not None:
             self.modules[kind] += batch.subject.names_of([event.module])
+
+    def effect(self, kind: str, scores: Tensor, number: int) -> str:
+        """Return what a mask does with scores [B, H, T, S] of padding; empty if nothing."""
+        batch = self.batch
+        own = [e for e in batch.events(True) if tuple(e.result.shape[-2:]) == batch.shape(kind)]
+        with_matrices = batch.rows(own[number].operand) if number < len(own) else None
+        if with_matrices is None:
+            return ""
+        padding = torch.arange(scores.size(-1)) >= torch.tensor(batch.lengths)[:, None]
+        return weak_mask(scores, with_matrices, padding[:, None, None])
 
     def wrong(self) -> dict[str, str]:
         """Return the first mistake of each kind of attention that has one."""
@@ -256,8 +132,10 @@ def hides_queries(event: Event, batch: UnevenBatch) -> bool:
     if scores is None:
         return False
     is_hidden = (scores < HIDDEN).all(-1).all(1)  # [B, T]
-    padding = torch.arange(scores.size(2)) >= torch.tensor(batch.lengths)[:, None]
-    return bool((is_hidden == padding).all())
+    return bool((is_hidden == batch.padded_queries(ENCODER)).all())
+
+
+NO_NAN = "Hide keys, never all keys of a query: a mask [B, 1, 1, S] has no row of -inf alone."
 
 
 # ---- The checks ----------------------------------------------------------------------------------
@@ -289,6 +167,9 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
         return says, "The mask of keys is [B, 1, 1, S]: padding is a column, not a row."
     first = next(iter(wrong))
     if wrong[first] == NO_MASK:
+        if masks.weak.get(first):
+            does = masks.weak[first].format("padding")
+            return f"The source mask {does} in place of hiding it with -inf ({places}).", fix
         if follows_longest(batch):
             says = "One source mask serves the whole batch: it is as long as the longest sentence."
             return says, fix
@@ -320,11 +201,21 @@ def source_padding(subject: Subject) -> Finding:
     mode = is_for_one_mode(leaks(change), leaks(change_in_training), "source padding mask")
     modules = [name for own in masks.modules.values() for name in own]
     explains = () if masks.names[ENCODER] and not masks.wrong() else ("source-visible",)
-    if math.isinf(change):  # then functions that give NaN fail for this cause
-        explains = (*explains, "adapter")
-    return error(
+    found = (
         "a sentence has different logits alone and in a batch of longer sentences: they differ by "
-        f"{max(change, change_in_training):.2g} standard deviations of the logits",
+        f"{max(change, change_in_training):.2g} standard deviations of the logits"
+    )
+    if math.isinf(change):  # then functions that give NaN fail for this cause
+        explains = (*explains, "adapter", "target-padding")
+        found = "the logits are NaN or infinite in a batch of sentences of several lengths"
+        first = FirstNaN(batch, batch.source, batch.target)
+        names = masks.names.get(first.kind, [])
+        if not names or names[0] in ("", NO_MASK, OTHER):
+            says = first.says
+            fix = NO_NAN if first.kind else ""
+            modules = list(subject.names_of([first.module]))
+    return error(
+        found,
         "no change",
         says=mode or says,
         fix=fix,
@@ -357,7 +248,18 @@ def target_padding(subject: Subject) -> Finding:
     """Compare each target in a batch of several lengths with the same target alone."""
     if hidden_words(subject).any():
         return waits_for("target-visible")
-    change = uneven_batch(subject).change_by_target()
+    batch = uneven_batch(subject)
+    change = batch.change_by_target()
+    if math.isinf(change):
+        first = FirstNaN(batch, batch.short_source(), batch.padded_target)
+        return error(
+            "the logits are NaN or infinite in a batch of targets of several lengths",
+            "finite logits, of padding, too: 0 · NaN is NaN in a loss",
+            says=first.says,
+            fix=NO_NAN if first.kind else "",
+            modules=subject.names_of([first.module]),
+            explains=("adapter", "training-loss"),
+        )
     if change < SAME:
         return passed()
     return error(

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .findings import Finding, differs, not_run, passed
 from .registry import check_of
 from .subject import Subject
-from .trace import SOFTMAX, Layouts, place, to_front, trace_model
-from .wiring import HIDDEN
+from .trace import SOFTMAX, Layouts, place, single_number, to_front, trace_model
+from .wiring import HIDDEN, describe_places, places_of
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
 TIMES = ("mul", "mul_", "div", "div_")
@@ -37,6 +37,8 @@ ACTIVATIONS = {
 }
 """operation of torch → activation that its result has in a matrix product or a sum"""
 NORMS = ("linalg_vector_norm", "norm")
+REDUCTIONS = {"mean": "averaged", "sum": "added", "amax": "reduced to their maximum"}
+"""operation of torch over heads → what it does with them"""
 
 
 class Product(NamedTuple):
@@ -48,6 +50,7 @@ class Product(NamedTuple):
     width: int
     activations: tuple[str, ...]
     """the activations of its operands"""
+    operands: tuple[Tensor, Tensor]
 
 
 class Scale(NamedTuple):
@@ -57,15 +60,15 @@ class Scale(NamedTuple):
     width: int
     queries: int
     keys: int
+    heads: dict[str, list[float]]
+    """``keys`` and ``values`` → a fingerprint of the matrix of each head"""
 
 
-def single_number(value: Any) -> float | None:
-    """Return a number, or the only element of a tensor; else None."""
-    if isinstance(value, (int, float)):
-        return float(value)
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return float(value.detach())
-    return None
+def fingerprints(numbers: Tensor, size: int) -> list[float]:
+    """Return a number for each matrix of ``size`` elements; those of equal matrices are equal."""
+    if numbers.numel() % size:
+        return []
+    return [float(n) for n in numbers.detach().double().reshape(-1, size).pow(3).sum(1)]
 
 
 class Scales(TorchDispatchMode):
@@ -76,11 +79,13 @@ class Scales(TorchDispatchMode):
     Args:
         layouts: the dimensions of queries and keys in attention weights
         wide: d_ff; tensors of this width may have an activation
+        heads: h
     """
 
-    def __init__(self, layouts: Layouts, wide: int = 0) -> None:
+    def __init__(self, layouts: Layouts, wide: int = 0, heads: int = 1) -> None:
         super().__init__()
         self.layouts = layouts
+        self.heads = heads
         self.wide = wide
         self.activations: dict[int, str] = {}
         """address of a tensor → the activation whose output it is"""
@@ -90,6 +95,10 @@ class Scales(TorchDispatchMode):
         self.strays: list[tuple[str, str]] = []
         """activation, and the operation that uses its output"""
         self.factors: dict[int, float] = {}
+        self.contexts: set[int] = set()
+        """addresses of products of attention weights and values"""
+        self.reductions: list[str] = []
+        """operations over the heads of such products"""
         self.products: list[Product] = []
         self.scales: list[Scale] = []
         self.alive: list[Any] = []  # so that no address is used again
@@ -107,7 +116,8 @@ class Scales(TorchDispatchMode):
             self.factors[place(result)] = factor
         self.note_activation(name, args, result)
         if name in ("mm", "bmm"):
-            self.product(args[0], args[1], result.detach().clone())
+            if self.product(args[0], args[1], result.detach().clone()):
+                self.contexts.add(place(result))
         elif name == "baddbmm":
             alpha = (kwargs or {}).get("alpha", 1.0)
             self.product(args[1], args[2], alpha * torch.bmm(args[1], args[2]).detach())
@@ -137,6 +147,7 @@ class Scales(TorchDispatchMode):
     def note_activation(self, name: str, args: Any, result: Any) -> None:
         """Follow activations and attention weights to the operation that uses them."""
         first = result[0] if isinstance(result, tuple) else result
+        self.note_reduction(name, args, first)
         if name in SOFTMAX:
             self.weights[place(first)] = 1.0
         elif name in ACTIVATIONS and self.activation(args[0]) == "norm":
@@ -154,6 +165,18 @@ class Scales(TorchDispatchMode):
                     self.strays.append((self.activation(each), "sum"))
         elif name == "addmm":
             self.note_use(args[1])
+
+    def note_reduction(self, name: str, args: Any, result: Any) -> None:
+        """Record an operation that averages or adds the outputs of heads."""
+        if self.heads == 1 or not args or not isinstance(args[0], Tensor):
+            return
+        if name in REDUCTIONS and place(args[0]) in self.contexts:
+            is_over_heads = args[0].numel() == self.heads * result.numel()
+            self.reductions += [name] if is_over_heads else []
+        is_sum = name in ("add", "add_") and isinstance(args[1], Tensor)
+        if is_sum and {place(args[0]), place(args[1])} <= self.contexts:
+            self.reductions.append("sum")
+            self.contexts.add(place(result))
 
     def note_factor(self, name: str, args: Any, result: Tensor) -> None:
         """Record the factor of an elementwise product or quotient."""
@@ -175,6 +198,8 @@ class Scales(TorchDispatchMode):
             self.activations[place(after)] = self.activation(before)
         if place(before) in self.weights:
             self.weights[place(after)] = self.weights[place(before)]
+        if place(before) in self.contexts:
+            self.contexts.add(place(after))
 
     def activation(self, tensor: Tensor) -> str:
         """Return the activation that a tensor is the output of; empty if there is none."""
@@ -186,33 +211,44 @@ class Scales(TorchDispatchMode):
         if name not in ("", "LayerNorm", "norm") and operand.size(-1) != self.wide:
             self.strays.append((name, "matrix"))
 
-    def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> None:
-        """Record a matrix product with the factors and activations of its operands."""
+    def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> bool:
+        """Record a matrix product with the factors and activations of its operands.
+
+        Returns:
+            whether one of them is attention weights
+        """
         factor = self.factor(a) * self.factor(b)
         names = tuple(name for name in (self.activation(a), self.activation(b)) if name)
-        self.products.append(Product(numbers, factor, a.size(-1), names))
+        self.products.append(Product(numbers, factor, a.size(-1), names, (a.detach(), b.detach())))
         for operand, other in ((a, b), (b, a)):
             weights = self.weights.get(place(operand))
             if weights is not None:
                 self.factors_of_weights.append(weights)
                 if self.activation(other):
                     self.strays.append((self.activation(other), "values"))
-                return
+                if self.scales:
+                    size = other.numel() // (len(other) if other.dim() > 2 else 1)
+                    self.scales[-1].heads["values"] += fingerprints(other, size)
+                return True
         if a.dim() == 2:
             self.note_use(a)
+        return False
 
     def softmax(self, scores: Tensor) -> None:
         """Record the factor from the last product that fits to the scores of a softmax."""
         for product in reversed(self.products):
             if product.numbers.numel() == scores.numel():
                 slope = slope_of(scores, product.numbers.reshape(scores.shape))
+                of_keys = product.operands[1].mT
                 if slope is None:  # keys times queries
                     turned = product.numbers.reshape(scores.mT.shape).mT
                     slope = slope_of(scores, turned)
+                    of_keys = product.operands[0]
                 if slope is not None:
                     queries, keys = scores.shape[-2:]
                     factor = slope * product.factor
-                    self.scales.append(Scale(factor, product.width, queries, keys))
+                    heads = {"keys": fingerprints(of_keys, keys * product.width), "values": []}
+                    self.scales.append(Scale(factor, product.width, queries, keys, heads))
                     self.strays += [(name, "queries or keys") for name in product.activations]
                     return
 
@@ -256,6 +292,10 @@ def scales_of_model(subject: Subject) -> Finding:
         return passed()
     factors = ", ".join(sorted({f"{scale.factor:.4f}" for scale in wrong}))
     found = f"factor {factors} in {len(wrong)} of {len(trace.scales)} softmaxes"
+    places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
+    pairs = zip(places, trace.scales, strict=True)
+    of_wrong = [place for place, scale in pairs if not is_close(scale.factor, expected)]
+    where = describe_places(subject, of_wrong) if len(wrong) < len(trace.scales) else ""
     fix = "Divide the scores by math.sqrt(d_k), once."
     of_length = name_of_length(trace.scales)
     if of_length:
@@ -280,7 +320,11 @@ def scales_of_model(subject: Subject) -> Finding:
         "The scores are divided by h, the number of heads, instead of √d_k.": 1 / c.heads,
     }
     near = [says for says, value in usual.items() if is_close(farthest, value)]
-    return differs(found, f"1/√{d_k} = {expected:.4f}", says=near[0] if near else "", fix=fix)
+    says = near[0] if near else "The scores are not divided by √d_k." if where else ""
+    if where:
+        says = says.replace("The scores", f"The scores of {where}")
+        found = f"{found} ({where})"
+    return differs(found, f"1/√{d_k} = {expected:.4f}", says=says, fix=fix)
 
 
 def is_close(factor: float, expected: float) -> bool:
@@ -304,7 +348,8 @@ def name_of_length(scales: list[Scale]) -> str:
 @lru_cache(maxsize=1)
 def scales_of(subject: Subject) -> Scales:
     """Return the trace of a subject's products, made once for all checks."""
-    with trace_model(), Scales(subject.layouts, subject.config.d_ff) as trace:
+    c = subject.config
+    with trace_model(), Scales(subject.layouts, c.d_ff, c.heads) as trace:
         subject.logits(subject.source[:1], subject.target[:1])
     return trace
 

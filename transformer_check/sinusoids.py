@@ -13,6 +13,10 @@ from torch import Tensor
 BASE = 10000.0
 FITS = 1e-3
 """largest difference of a value from its formula"""
+ROUNDING = 1e-6
+"""relative error of an angle in float32"""
+ROUNDING_OF_16_BITS = 0.012
+"""relative error of an angle in bfloat16: three roundings of 2^-8"""
 Pair = tuple[Tensor, Tensor]
 
 
@@ -42,7 +46,10 @@ def exponents(width: int) -> dict[str, tuple[Tensor, Tensor]]:
         "the exponent is 2i/(d_model - 2)": 2 * i / max(width - 2, 1),
         "the exponent is (2i + 2)/d_model": (2 * i + 2) / width,
         "the exponent is (2i + 1)/d_model": (2 * i + 1) / width,
-        "positions are multiplied by 10000^(2i/d_model)": -2 * i / width,
+        **{
+            f"the exponent has another sign: positions are multiplied by 10000^({n}i/d_model)": e
+            for n, e in {"2": -2 * i / width, "4": -4 * i / width, "": -i / width}.items()
+        },
     }
     pairs = {name: (e, e) for name, e in both.items()}
     own = (2 * i + 1) / width
@@ -114,8 +121,8 @@ def formula_with(names: list[str]) -> Formula:
     return Formula(differences, " ".join(fixes), is_variant)
 
 
-def candidates(length: int, width: int) -> Iterator[tuple[Formula, Tensor]]:
-    """Yield formulas with their tables [L, D], those with the fewest differences first."""
+def candidates(length: int, width: int) -> Iterator[tuple[Formula, Tensor, Tensor]]:
+    """Yield formulas with their tables and angles [L, D], the fewest differences first."""
     rows = torch.arange(length, dtype=torch.float64)[:, None]
     parts = []
     for exponent, pair in exponents(width).items():
@@ -132,8 +139,9 @@ def candidates(length: int, width: int) -> Iterator[tuple[Formula, Tensor]]:
         _, function, first, factor, halves = names
         positions = FACTORS[factor] * (rows + FIRST[first])
         sine, cosine = FUNCTIONS[function]
-        pair = sine(positions * BASE**-of_sine), cosine(positions * BASE**-of_cosine)
-        yield formula_with(names), join(pair, bool(halves))
+        angles = positions * BASE**-of_sine, positions * BASE**-of_cosine
+        pair = sine(angles[0]), cosine(angles[1])
+        yield formula_with(names), join(pair, bool(halves)), join(angles, bool(halves))
 
 
 # ---- The formula of a table ----------------------------------------------------------------------
@@ -142,19 +150,24 @@ def candidates(length: int, width: int) -> Iterator[tuple[Formula, Tensor]]:
 def formula_of(table: Tensor) -> Formula | None:
     """Return the formula of a table [L, D] of positions 0 to L - 1, or None if it has none."""
     table = table.double()
-    for formula, values in candidates(*table.shape):
+    for formula, values, angles in candidates(*table.shape):
         amplitude = float((values * table).sum() / (values * values).sum())
-        if is_far(table, values):
-            if abs(amplitude) > 1e-6 and not is_far(table / amplitude, values):
+        if is_far(table, values, angles):
+            if abs(amplitude) > 1e-6 and not is_far(table / amplitude, values, angles):
                 return add_factor(formula, amplitude)
             continue
         return formula
-    return of_other_positions(table) or of_other_factor(table) or of_other_wavelengths(table)
+    return (
+        of_other_positions(table)
+        or of_rounded_angles(table)
+        or of_other_factor(table)
+        or of_other_wavelengths(table)
+    )
 
 
-def is_far(table: Tensor, values: Tensor) -> bool:
-    """Return whether two tables differ by more than rounding."""
-    return float((table - values).abs().max()) > FITS
+def is_far(table: Tensor, values: Tensor, angles: Tensor) -> bool:
+    """Return whether two tables differ by more than rounding, that of large angles included."""
+    return bool(((table - values).abs() > FITS + ROUNDING * angles.abs()).any())
 
 
 def add_factor(formula: Formula, amplitude: float) -> Formula:
@@ -186,6 +199,18 @@ def of_other_positions(table: Tensor) -> Formula | None:
     return None
 
 
+def constant_beside(table: Tensor) -> Tensor | None:
+    """Return the vector [D] that a table has beside the paper's sinusoids, or None."""
+    table = table.double()
+    rows = torch.arange(len(table))
+    for in_halves in (False, True):
+        rest = table - paper_rows(rows, table.size(1), in_halves)
+        constant = rest.mean(0)
+        if float(constant.abs().max()) > FITS and float((rest - constant).abs().max()) < FITS:
+            return constant
+    return None
+
+
 def describe_positions(seen: list[int]) -> str:
     """Describe the positions that rows 0, 1, 2 … have."""
     length = len(seen)
@@ -203,6 +228,34 @@ def describe_positions(seen: list[int]) -> str:
     return f"positions of the first words are {', '.join(map(str, seen[:5]))}"
 
 
+def in_pairs(table: Tensor) -> Iterator[tuple[Tensor, bool]]:
+    """Yield cosines + i · sines [L, D / 2] of an interleaved table, then of one in halves."""
+    half = table.size(1) // 2
+    yield torch.complex(table[:, 1::2], table[:, ::2]), False
+    yield torch.complex(table[:, half:], table[:, :half]), True
+
+
+def of_rounded_angles(table: Tensor) -> Formula | None:
+    """Return the formula of the paper's table computed in 16 bits, or None.
+
+    Its angles have small relative errors of both signs; those of another factor or base are alike.
+    """
+    length, width = table.shape
+    rows = torch.arange(1, length, dtype=torch.float64)[:, None]
+    expected = rows / BASE ** exponents(width)[""][0]
+    for pairs, in_halves in in_pairs(table):
+        phases = (pairs[1:] * torch.polar(torch.ones_like(expected), -expected)).angle()
+        errors = phases / expected
+        largest = float(errors.abs().max())
+        has_both_signs = float(errors.mean().abs()) < 0.5 * float(errors.abs().mean())
+        is_circle = float((pairs.abs() - 1).abs().max()) < 0.02
+        if is_circle and has_both_signs and largest < ROUNDING_OF_16_BITS:
+            found = f"angles have relative errors of up to {largest:.1g}, as in float16 or bfloat16"
+            differences = (found, HALVES) if in_halves else (found,)
+            return Formula(differences, "Compute the sinusoids in float32.")
+    return None
+
+
 def of_other_factor(table: Tensor) -> Formula | None:
     """Return the formula with the factor of positions that fits, or None.
 
@@ -215,7 +268,11 @@ def of_other_factor(table: Tensor) -> Formula | None:
         column = table[:, width // 2 - 1] if in_halves else table[:, width - 2]
         factor = float((column * slowest).sum() / (slowest * slowest).sum())
         values = paper_rows(rows * factor, width, in_halves)
-        if abs(factor) > 1e-4 and float((table - values).abs().mean()) < 0.01:
+        if (
+            abs(factor) > 1e-4
+            and abs(factor - 1) > 1e-3
+            and float((table - values).abs().mean()) < 0.01
+        ):
             names = [f"positions are multiplied by {factor:.4g}", HALVES if in_halves else ""]
             formula = formula_with(names)
             return Formula(formula.differences, "Use positions 0, 1, 2 … without a factor.")
@@ -223,66 +280,57 @@ def of_other_factor(table: Tensor) -> Formula | None:
 
 
 def of_other_wavelengths(table: Tensor) -> Formula | None:
-    """Return the formula with the base and the first frequency that fit, or None.
+    """Return the formula with the frequencies that fit, or None.
 
-    A sinusoid x of frequency ω has x[p + 1] + x[p - 1] = 2 cos(ω) x[p].
+    With frequency ω, cosine + i · sine is multiplied by exp(iω) from each position to the next.
     """
-    for in_halves in (False, True):
-        width = table.size(1)
-        halves = (table[:, : width // 2], table[:, width // 2 :])
-        sines, cosines = halves if in_halves else (table[:, ::2], table[:, 1::2])
-        formula = fit_wavelengths(table, sines, cosines, in_halves)
-        if formula is not None:
-            return formula
+    rows = torch.arange(len(table), dtype=torch.float64)[:, None]
+    for pairs, in_halves in in_pairs(table):
+        frequencies = (pairs[1:] * pairs[:-1].conj()).sum(0).angle()  # [D / 2], from -π to π
+        expected = torch.polar(torch.ones_like(pairs.real), rows * frequencies)
+        if float((pairs - expected).abs().mean()) < 0.02:
+            return describe_frequencies(frequencies, in_halves)
     return None
 
 
-def frequencies(columns: Tensor) -> Tensor:
-    """Return the frequency ω [N] of sinusoids [L, N]; NaN where it cannot be measured."""
-    middle = columns[1:-1]
-    cosine = ((columns[2:] + columns[:-2]) * middle).sum(0) / (2 * (middle * middle).sum(0))
-    angles = cosine.clamp(-1, 1).acos()
-    return angles.where((angles > 0.02) & (angles < 3.1), torch.nan)
-
-
-def fit_wavelengths(
-    table: Tensor, sines: Tensor, cosines: Tensor, in_halves: bool
-) -> Formula | None:
-    """Return the formula with the base and the factor of positions that fit, or None."""
-    angles = frequencies(cosines)
-    i = torch.arange(len(angles), dtype=torch.float64)
-    is_measured = angles.isfinite()
-    if int(is_measured.sum()) < 2:
-        return None
-    first, second = (int(n) for n in is_measured.nonzero().flatten()[:2])
-    slope = float((angles[second] / angles[first]).log()) / (second - first)
-    start = float(angles[first].log()) - slope * first
-    base = math.exp(-slope * len(angles))
-    if base <= 1 or base > 1e12:
-        return None
-    positions = torch.arange(len(table), dtype=torch.float64)[:, None]
-    expected = positions * torch.exp(start + slope * i)
-    values = join((expected.sin(), expected.cos()), in_halves)
-    loosely = float((table - values).abs().mean())
-    if loosely > 0.02:
-        return None
+def describe_frequencies(frequencies: Tensor, in_halves: bool) -> Formula:
+    """Return the formula with these frequencies [D / 2]: another base and factor if they fit."""
+    i = torch.arange(len(frequencies), dtype=torch.float64)
+    factor = float(frequencies[0])
+    slope = float((frequencies[1] / factor).log())
+    powers = factor * torch.exp(slope * i)
+    away = torch.polar(torch.ones_like(powers), powers - frequencies).angle().abs()
+    logarithm = -slope * len(i)  # of the base
     differences = []
     fix = ""
-    if abs(math.log(base / BASE)) > 0.02:
-        differences.append(f"the base is {round_base(base)}")
-        fix = "The base is 10000."
-    factor = math.exp(start)
-    if abs(start) > 0.005:
-        differences.append(f"positions are multiplied by {factor:.4g}")
-        fix = f"{fix} Use positions 0, 1, 2 … without a factor.".strip()
+    if abs(logarithm) < 30 and bool((away < 1e-3 * abs(factor) + 1e-4 * powers.abs()).all()):
+        if logarithm < 0:
+            base = round_base(math.exp(-logarithm))
+            differences.append(
+                f"the exponent has another sign: positions are multiplied by {base}^(2i/d_model)"
+            )
+        elif abs(logarithm - math.log(BASE)) > 0.005:
+            differences.append(f"the base is {round_base(math.exp(logarithm))}")
+            fix = "The base is 10000."
+        if abs(factor - 1) > 0.005:
+            differences.append(f"positions are multiplied by {factor:.4g}")
+            fix = f"{fix} Use positions 0, 1, 2 … without a factor.".strip()
+    if not differences:
+        of_paper = BASE ** -exponents(2 * len(i))[""][0]
+        seen, expected = (
+            ", ".join(f"{number:.4g}" for number in numbers[:4].tolist())
+            for numbers in (frequencies, of_paper)
+        )
+        differences.append(f"positions are multiplied by {seen} … instead of {expected} …")
+        fix = "Multiply positions by 10000^(-2i/d_model)."
     if in_halves:
         differences.append(HALVES)
-    return Formula(tuple(differences), fix) if differences else None
+    return Formula(tuple(differences), fix)
 
 
 def round_base(base: float) -> str:
     """Return a measured base as text, rounded to a power of ten if it is close to one."""
     power = round(math.log10(base))
-    if abs(math.log10(base) - power) < 0.01:
+    if power >= 0 and abs(math.log10(base) - power) < 0.001:
         return f"{10**power:,}"
-    return f"{base:.4g}"
+    return f"{base:,.0f}" if base > 100 else f"{base:.4g}"

@@ -42,6 +42,15 @@ def place(tensor: Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
+def single_number(value: Any) -> float | None:
+    """Return a number, or the only element of a tensor; else None."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value.detach())
+    return None
+
+
 def to_front(tensor: Tensor, layouts: Layouts) -> Tensor:
     """Move the dimensions of queries and keys to the end."""
     where = layouts.get(tensor.dim())

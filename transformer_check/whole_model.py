@@ -12,7 +12,7 @@ from .findings import (
     not_run,
     passed,
 )
-from .masks import hides_earlier_tokens
+from .masks import hides_earlier_tokens, leaking_layers
 from .modes import (
     is_for_one_mode,
     is_random_in_training,
@@ -21,8 +21,10 @@ from .modes import (
     training_mode,
 )
 from .registry import check_of
+from .scores import REDUCTIONS, scales_of
 from .subject import SAME, Subject, difference
 from .trace import trace_model
+from .wiring import describe_places, places_of
 
 
 def leak(change: float, cause: str, fix: str) -> Finding:
@@ -55,12 +57,16 @@ def later_tokens(subject: Subject) -> Finding:
         says = (
             "The causal mask is transposed: it hides the earlier tokens and shows the later ones."
         )
+    place, modules = leaking_layers(subject)
+    if place and not says:
+        says = f"The decoder attends to future tokens in {place}."
     return error(
         "replacing a later target token changes the logits by "
         f"{max(change, change_in_training):.2g} standard deviations of the logits",
         "no change",
         says=says,
         fix="Mask the scores of later keys with -inf before the softmax of decoder self-attention.",
+        modules=modules,
         explains=("target-visible", "target-order") if is_transposed else (),
     )
 
@@ -164,10 +170,52 @@ def heads(subject: Subject) -> Finding:
     if not any(w.shape[-2:] == (s, s) for w in trace.softmaxes):
         return not_run(f"no torch softmax over {s} source tokens was seen in the encoder")
     if not seen:
-        return passed()
+        return parts_of_heads(subject)
     return differs(
         "; ".join(seen),
         f"{c.heads * c.layers} each: {c.heads} different heads in {c.layers} layers",
+    )
+
+
+def parts_of_heads(subject: Subject) -> Finding:
+    """Check that heads have different keys and values, and that nothing averages their outputs."""
+    c = subject.config
+    trace = scales_of(subject)
+    explains = ("head-size", "parameter-count", "head-concatenation")
+    if trace.reductions:
+        does = REDUCTIONS[trace.reductions[0]]
+        return differs(
+            f"the outputs of {c.heads} heads are {does} {len(trace.reductions)} times",
+            "one concatenation in each attention",
+            says=f"The outputs of the heads are {does} instead of concatenated.",
+            fix="Concatenate h outputs of d_v numbers, then multiply by W_O [h · d_v, d_model].",
+            explains=explains,
+        )
+    own: dict[tuple[str, int], dict[str, set[float]]] = {}
+    places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
+    for place, scale in zip(places, trace.scales, strict=True):
+        for part, numbers in scale.heads.items():
+            own.setdefault(place, {}).setdefault(part, set()).update(numbers)
+    shared: dict[str, int] = {}
+    of_shared = []
+    for place, parts_of_place in own.items():
+        for part, different in parts_of_place.items():
+            if 0 < len(different) < c.heads:
+                shared[part] = min(shared.get(part, c.heads), len(different))
+                of_shared.append(place)
+    if not shared:
+        return passed()
+    parts = " and ".join(shared)
+    is_single = set(shared.values()) == {1}
+    return differs(
+        f"{' and '.join(f'{count} different {part}' for part, count in shared.items())} of "
+        f"{c.heads} heads in {describe_places(subject, of_shared)}",
+        f"{c.heads} different ones",
+        says=f"All heads have the same {parts}, as in multi-query attention."
+        if is_single
+        else f"Several heads share their {parts}, as in grouped-query attention.",
+        fix="Project keys and values to h · d_k and h · d_v numbers.",
+        explains=explains,
     )
 
 

@@ -202,6 +202,35 @@ class Wiring:
         return tuple(p for p in self.parts if p.kind == CROSS_ATTENTION and p.layer != layer)
 
 
+def places_of(subject: Subject, shapes: list[tuple[int, int]]) -> list[tuple[str, int]]:
+    """Return the kind of attention and the layer, from 1, of each softmax of a run.
+
+    Args:
+        subject: whose first source and target were run
+        shapes: numbers of queries and keys of each softmax, in order
+    """
+    source, target = subject.source.size(1), subject.target.size(1)
+    names = {(source, source): ENCODER_ATTENTION, (target, target): SELF_ATTENTION}
+    kinds = [names.get(shape, CROSS_ATTENTION) for shape in shapes]
+    places = []
+    for number, kind in enumerate(kinds):
+        each = max(1, kinds.count(kind) // subject.config.layers)
+        places.append((kind, kinds[:number].count(kind) // each + 1))
+    return places
+
+
+def describe_places(subject: Subject, places: list[tuple[str, int]]) -> str:
+    """Return kinds of attention, with their layers unless all layers of a kind are there."""
+    kinds: dict[str, list[int]] = {}
+    for kind, layer in dict.fromkeys(places):
+        kinds.setdefault(kind, []).append(layer)
+    texts = []
+    for kind, layers in kinds.items():
+        is_whole = len(layers) == subject.config.layers
+        texts.append(kind if is_whole else f"{kind} (layer {', '.join(map(str, layers))})")
+    return " and ".join(texts)
+
+
 def has_changed(before: Event, after: Event) -> bool:
     """Return whether the scores or activations of an event have changed."""
     return difference(shown_scores(before), shown_scores(after)) > ARRIVED

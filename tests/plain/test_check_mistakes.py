@@ -181,12 +181,12 @@ def test_a_decay_is_named(says: str, share: object) -> None:
 
 def test_a_factor_that_depends_on_a_length_is_named() -> None:
     pairs = ((7, 7), (5, 5), (5, 7))
-    by_keys = [Scale(keys**-0.5, 8, queries, keys) for queries, keys in pairs]
-    by_queries = [Scale(queries**-0.5, 8, queries, keys) for queries, keys in pairs]
+    by_keys = [Scale(keys**-0.5, 8, queries, keys, {}) for queries, keys in pairs]
+    by_queries = [Scale(queries**-0.5, 8, queries, keys, {}) for queries, keys in pairs]
     assert name_of_length(by_keys) == "keys"
     assert name_of_length(by_queries) == "queries"
-    assert name_of_length([Scale(8**-0.5, 8, queries, keys) for queries, keys in pairs]) == ""
-    assert name_of_length([Scale(7**-0.5, 8, 7, 7)] * 2) == ""  # one length shows nothing
+    assert name_of_length([Scale(8**-0.5, 8, queries, keys, {}) for queries, keys in pairs]) == ""
+    assert name_of_length([Scale(7**-0.5, 8, 7, 7, {})] * 2) == ""  # one length shows nothing
 
 
 @pytest.mark.parametrize(

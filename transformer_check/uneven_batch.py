@@ -1,0 +1,304 @@
+"""Sentences of several lengths in a batch: their masks, and where NaN arises (3.2.3).
+
+Shape letters: B batch, H heads, S source, T target.
+"""
+
+import math
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from .subject import Subject, difference, set_to_zero
+from .trace import Event, trace_model
+
+LENGTHS = (5, 8, 3, 7, 6)
+"""lengths of a batch's sources, with the end token; B is never the number of heads"""
+TARGETS = (5, 3, 6, 4, 6)
+ENCODER, CROSS = "encoder self-attention", "cross-attention"
+DECODER = "decoder self-attention"
+LEAST = 1e-6
+"""a smaller weight is caused by a mask"""
+
+
+class UnevenBatch:
+    """Sources and targets of several lengths, padded on the right."""
+
+    def __init__(self, subject: Subject) -> None:
+        c = subject.config
+        self.subject = subject
+        size = len(LENGTHS) if c.heads != len(LENGTHS) else len(LENGTHS) - 1
+        self.lengths = LENGTHS[:size]
+        self.target_lengths = TARGETS[:size]
+        self.source = subject.words(size, max(self.lengths), seed=21)  # [B, S]
+        self.target = subject.words(size, max(self.target_lengths), seed=22)  # [B, T]
+        self.target[:, 0] = c.start
+        self.padded_target = self.target.clone()
+        for n in range(size):
+            self.source[n, self.lengths[n] - 1] = c.end
+            self.source[n, self.lengths[n] :] = c.pad
+            self.padded_target[n, self.target_lengths[n] :] = c.pad
+
+    def change_by_source(self) -> float:
+        """Return how much logits differ between sources in a batch and alone."""
+        together = self.logits(self.source, self.target)
+        changes = []
+        for n, length in enumerate(self.lengths):
+            alone = self.logits(self.source[n : n + 1, :length], self.target[n : n + 1])
+            changes.append(distance(alone, together[n : n + 1]))
+        return max(changes)
+
+    def change_by_earlier_batch(self) -> float:
+        """Return by how much logits change where a batch of the same size came before."""
+        before = self.logits(self.source, self.target)
+        order = [*range(1, len(self.lengths)), 0]
+        after = self.logits(self.source[order], self.target[order])
+        return distance(before[order], after)
+
+    def change_by_target(self) -> float:
+        """Return how much logits differ between targets in a batch and the same targets alone."""
+        source = self.short_source()
+        together = self.logits(source, self.padded_target)
+        if bool(together.isnan().any()):
+            return math.inf
+        changes = []
+        for n, size in enumerate(self.target_lengths):
+            alone = self.logits(source[n : n + 1], self.target[n : n + 1, :size])
+            changes.append(distance(alone, together[n : n + 1, :size]))
+        return max(changes)
+
+    def short_source(self) -> Tensor:
+        """Return sources without padding, all as long as the shortest one."""
+        source = self.source[:, : min(self.lengths)].clone()
+        source[:, -1] = self.subject.config.end
+        return source
+
+    def logits(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the logits [B, T, V], which may be NaN where a mask hides every key."""
+        logits = self.subject.call("logits", self.subject.model, source, target)
+        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return tensor.detach()
+
+    def events(self, with_matrices: bool) -> list[Event]:
+        """Return the softmaxes of a run, with the model's matrices or with zeros instead."""
+        subject = self.subject
+        matrices = [p for p in subject.model.parameters() if subject.is_matrix(p)]
+        hidden = [p for p in matrices if subject.config.vocabulary not in p.shape]
+        zero = set_to_zero([] if with_matrices else hidden)
+        with zero, trace_model(layouts=subject.layouts) as trace:
+            self.logits(self.source, self.target)
+        return [event for event in trace.events if event.is_softmax]
+
+    @cached_property
+    def heads_first(self) -> bool:
+        """Whether heads come before sentences in attention weights."""
+        before = self.events(with_matrices=True)
+        source = self.source
+        self.source = source.clone()
+        words = self.lengths[0] - 1
+        self.source[0, :words] = self.subject.words(1, words, seed=23)[0]
+        try:
+            after = self.events(with_matrices=True)
+        finally:
+            self.source = source
+        for old, new in zip(before, after, strict=True):
+            if tuple(old.result.shape[-2:]) == self.shape(ENCODER):
+                return are_heads_first(old, new, len(self.lengths))
+        return False
+
+    def rows(self, numbers: Tensor) -> Tensor | None:
+        """Return scores or weights in the order [B, H, T, S], or None."""
+        return by_sentence(numbers.float(), len(self.lengths), self.heads_first)
+
+    def shape(self, kind: str) -> tuple[int, int]:
+        """Return the numbers of queries and keys of a kind of attention."""
+        source, target = self.source.size(1), self.target.size(1)
+        queries = source if kind == ENCODER else target
+        return (queries, target) if kind == DECODER else (queries, source)
+
+    def padded_queries(self, kind: str) -> Tensor:
+        """Return which queries of a kind of attention are padding: bool [B, T]."""
+        lengths = self.lengths if kind == ENCODER else self.target_lengths
+        return torch.arange(self.shape(kind)[0]) >= torch.tensor(lengths)[:, None]
+
+
+def distance(alone: Tensor, together: Tensor) -> float:
+    """Return the greatest difference in standard deviations; infinity for NaN."""
+    change = difference(alone, together)
+    return math.inf if math.isnan(change) else change
+
+
+# ---- What a mask shows ---------------------------------------------------------------------------
+
+
+def by_sentence(weights: Tensor, batch: int, heads_first: bool) -> Tensor | None:
+    """Return attention weights [..., T, S] as [B, H, T, S]; None if B does not divide them.
+
+    Args:
+        weights: with sentences and heads in any dimensions before the last two
+        batch: B
+        heads_first: whether heads come before sentences
+    """
+    queries, keys = weights.shape[-2:]
+    count = weights.numel() // (queries * keys)
+    if count % batch:
+        return None
+    if heads_first:
+        return weights.reshape(count // batch, batch, queries, keys).transpose(0, 1)
+    return weights.reshape(batch, count // batch, queries, keys)
+
+
+def are_heads_first(before: Event, after: Event, batch: int) -> bool:
+    """Return whether scores have heads before sentences.
+
+    Args:
+        before: a softmax of a batch
+        after: the same softmax, with other tokens in the first sentence
+        batch: B
+    """
+    shape = (-1, *before.operand.shape[-2:])
+    change = (before.operand - after.operand).nan_to_num().reshape(shape).abs().amax((1, 2))
+    rows = change.gt(0).nonzero().flatten().tolist()
+    return len(rows) > 1 and rows == list(range(0, len(change), batch))
+
+
+def shown_keys(weights: Tensor, lengths: tuple[int, ...], is_encoder: bool) -> Tensor | None:
+    """Return the keys that each sentence shows [B, S]; None if queries or heads differ.
+
+    Queries that are padding do not count, nor do rows that hide everything.
+    """
+    rows = []
+    for n, each in enumerate(weights):  # [H, T, S]
+        queries = each[:, : lengths[n]] if is_encoder else each
+        visible = queries > LEAST * queries.nan_to_num().amax(-1, keepdim=True)
+        if not bool((visible == visible[:1, :1]).all()):
+            return None
+        rows.append(visible[0, 0])
+    return torch.stack(rows)
+
+
+# ---- Names of masks ------------------------------------------------------------------------------
+
+
+def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
+    """Return correct and wrong masks [B, S], True for shown keys, by sentence of the mistake."""
+    keys = torch.arange(size)
+    ends = torch.tensor(lengths)[:, None]
+    right = keys < ends
+    names = {
+        "": right,
+        "The source mask is inverted: it shows padding and hides the words.": ~right,
+        "The source mask of every sentence is that of the first sentence of the batch.": right[:1],
+        "The source mask of every sentence is that of the last sentence of the batch.": right[-1:],
+        "Each sentence has the source mask of another sentence of the batch.": right.roll(1, 0),
+        "Each sentence has the source mask of another sentence.": right.roll(-1, 0),
+        "The source mask is reversed: it hides the first words in place of padding.": right.flip(1),
+        "The source mask shows one token of padding: it is one token too long.": keys < ends + 1,
+        "The source mask hides the last token of a sentence: it is one token too short.": keys
+        < ends - 1,
+        "The source mask hides the first token of a sentence.": right & (keys > 0),
+        "The source mask hides the end token in place of padding.": keys != ends - 1,
+    }
+    shortest = "One source mask serves the whole batch: it is as long as the shortest sentence."
+    names[shortest] = right.all(0, keepdim=True)
+    return {name: mask.expand(len(lengths), -1) for name, mask in names.items()}
+
+
+NO_MASK = "no mask"
+OTHER = "other"
+
+
+def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
+    """Return the sentence for a mask: empty if correct, ``NO_MASK``, or ``OTHER``."""
+    if bool(shown.all()):
+        return NO_MASK
+    for name, mask in named_masks(lengths, shown.size(1)).items():
+        counts = mask.any(1)  # a row that hides everything shows everything, or nothing
+        if bool((shown == mask)[counts].all()):
+            return name
+    return OTHER
+
+
+def weak_mask(scores: Tensor, with_matrices: Tensor, hidden: Tensor) -> str:
+    """Return what a mask does with scores in place of hiding keys; empty if nothing is seen.
+
+    Args:
+        scores: [..., T, S], of a model whose matrices are zero
+        with_matrices: those of the model itself, [..., T, S]
+        hidden: true for each key that should be hidden, bool [..., T, S] or one that expands to it
+
+    Returns:
+        a predicate with {} for the name of the hidden keys
+    """
+    hidden = hidden.expand_as(scores)
+    values = with_matrices[hidden]
+    if not values.numel():
+        return ""
+    spread = float(values.max() - values.min())
+    if spread < 1e-7 * max(1.0, float(values.abs().max())):
+        return f"sets the scores of {{}} to {float(values[0]):.3g}"
+    shown = scores.masked_fill(hidden, 0.0).sum(-1, keepdim=True)
+    below = (scores - shown / (~hidden).sum(-1, keepdim=True))[hidden]
+    added = float(below.mean())
+    is_constant = float(below.max() - below.min()) < 1e-3  # not of NaN
+    if not is_constant or abs(added) < 1e-4:
+        return ""
+    return f"{'lowers' if added < 0 else 'raises'} the scores of {{}} by {abs(added):.3g}"
+
+
+# ---- NaN -----------------------------------------------------------------------------------------
+
+
+class FirstNaN:
+    """The place where NaN arises in a run: a softmax without keys, or a module.
+
+    Args:
+        batch: whose logits are NaN
+        target: of the run, [B, T]
+    """
+
+    def __init__(self, batch: UnevenBatch, source: Tensor, target: Tensor) -> None:
+        self.batch = batch
+        self.module: nn.Module | None = None
+        handle = register_module_forward_hook(self.look)
+        try:
+            with trace_model(layouts=batch.subject.layouts) as trace:
+                batch.logits(source, target)
+        finally:
+            handle.remove()
+        self.kind = ""
+        self.says = "The logits are NaN."
+        if self.module is not None:
+            name = ", ".join(batch.subject.names_of([self.module])) or "the model"
+            self.says = f"The logits are NaN, first in the output of {name}."
+        for event in trace.events:
+            if event.is_softmax and bool(event.result.isnan().any()):
+                if not bool(event.operand.isnan().any()):
+                    self.describe(event)
+                break
+
+    def look(self, module: nn.Module, _: Any, output: Any) -> None:
+        """Note the first module whose output has NaN; modules within it come first."""
+        first = output[0] if isinstance(output, tuple) and output else output
+        if self.module is None and isinstance(first, Tensor) and bool(first.isnan().any()):
+            self.module = module
+
+    def describe(self, event: Event) -> None:
+        """Describe a softmax that gives NaN for scores that are none."""
+        batch = self.batch
+        weights = batch.rows(event.result)
+        for kind in (ENCODER, DECODER, CROSS):
+            if weights is None or tuple(weights.shape[-2:]) != batch.shape(kind):
+                continue
+            self.kind = kind
+            self.module = event.module
+            empty = weights.isnan().any(-1).any(1)  # [B, T]
+            is_padding = not bool((empty & ~batch.padded_queries(kind)).any())
+            queries = "queries that are padding" if is_padding else "some queries"
+            self.says = (
+                f"The logits are NaN: in {kind}, {queries} see no key, and the softmax of their "
+                "scores, all -inf, is NaN."
+            )
+            return
