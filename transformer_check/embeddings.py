@@ -258,7 +258,8 @@ def names_of_vector(subject: Subject, vector: Tensor) -> list[str]:
     """Return the names of parameters with a row that is a multiple of a vector [D]."""
     names = []
     for name, parameter in subject.model.named_parameters():
-        if parameter.shape[-1:] == vector.shape:
+        is_gain = bool((parameter == parameter.flatten()[0]).all())
+        if parameter.shape[-1:] == vector.shape and not is_gain:
             rows = parameter.detach().double().reshape(-1, len(vector))
             if float(torch.cosine_similarity(rows, vector[None]).abs().max()) > 0.9999:
                 names.append(name)

@@ -205,6 +205,8 @@ def source_padding(subject: Subject) -> Finding:
         "a sentence has different logits alone and in a batch of longer sentences: they differ by "
         f"{max(change, change_in_training):.2g} standard deviations of the logits"
     )
+    if masks.weak.get(next(iter(masks.wrong()), "")):  # its encoder_layer() has no mask
+        explains = (*explains, "adapter-encoder", "adapter-decoder")
     if math.isinf(change):  # then functions that give NaN fail for this cause
         explains = (*explains, "adapter", "target-padding")
         found = "the logits are NaN or infinite in a batch of sentences of several lengths"

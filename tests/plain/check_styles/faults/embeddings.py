@@ -117,7 +117,15 @@ FAULTS = [
     of_angle("another base", "1,?000\\b|base", "p / 1000 ** (2 * i / d)"),
     of_angle("a base of 100,000", "100,?000|base", "p / 100000 ** (2 * i / d)"),
     of_angle("a base of e", "base", "p / 2.718281828 ** (2 * i / d)"),
-    of_angle("positions are multiplied", "multipl|not sinusoid", "p * 10000 ** (2 * i / d)"),
+    of_angle("positions are multiplied", "another sign", "p * 10000 ** (2 * i / d)"),
+    of_angle("the exponent has another sign and factor", "sign", "p * 10000 ** (4 * i / d)"),
+    of_angle("frequencies are 1 / i", "1, 0.5, 0.333", "p / (i + 1)"),
+    of_angle(
+        "sinusoids are computed in bfloat16",
+        "bfloat16",
+        "(p.bfloat16() * (10000 ** (-2 * i / d)).bfloat16()).float()",
+    ),
+    of_table("a constant vector is added", "sinusoids", "constant", "x + t + 0.5"),
     of_angle("positions begin with 1", "start at 1", "(p + 1) / 10000 ** (2 * i / d)"),
     of_angle("positions begin with 2", "start at 2", "(p + 2) / 10000 ** (2 * i / d)"),
     of_angle("positions are halved", "halve", "p / 2 / 10000 ** (2 * i / d)"),
@@ -178,7 +186,7 @@ FAULTS = [
     of_table(
         "positions are not added",
         "sinusoids|source-order|target-order",
-        "no positions",
+        "no position",
         "x + 0 * t",
     ),
     of_table(

@@ -312,4 +312,70 @@ FAULTS = [
             )
         ],
     ),
+    Fault(
+        "padded queries see nothing, and are NaN",
+        id="source-padding",
+        says="NaN: in encoder self-attention, queries that are padding",
+        batch_first=[
+            (
+                "scores = scores.masked_fill(mask == 0, -1e9)",
+                'scores = scores.masked_fill(mask == 0, float("-inf"))',
+            ),
+            (
+                "for layer in self.encoder:\n            x = layer(x, source_mask)\n        return x",
+                "for layer in self.encoder:\n            x = layer(x, source_mask & source_mask.transpose(2, 3))\n        return x",
+            ),
+        ],
+        multihead=[
+            (
+                "y, _ = self.self_attn(x, x, x, key_padding_mask=source_padding)\n",
+                "both = None\n        if source_padding is not None:\n            both = source_padding[:, None, :] | source_padding[:, :, None]\n            both = both.repeat_interleave(self.self_attn.num_heads, dim=0)\n        y, _ = self.self_attn(x, x, x, attn_mask=both)\n",
+            )
+        ],
+        sequence_first=[
+            (
+                "for layer in self.encoder:\n            x = layer(x, hidden)\n        return x, hidden",
+                "for layer in self.encoder:\n            x = layer(x, hidden | hidden.transpose(0, 1))\n        return x, hidden",
+            )
+        ],
+    ),
+    Fault(
+        "the causal mask is added as zeros and ones",
+        id="mask-value",
+        says="later tokens by 1",
+        batch_first=[
+            (
+                "    if mask is not None:\n        scores = scores.masked_fill(mask == 0, -1e9)",
+                "    if mask is not None and mask.is_floating_point():\n        scores = scores + mask\n    elif mask is not None:\n        scores = scores.masked_fill(mask == 0, -1e9)",
+            ),
+            (
+                "return (target != PAD)[:, None, None, :] & causal",
+                "return ((target != PAD)[:, None, None, :] & causal).float()",
+            ),
+            (
+                "causal = torch.tril(torch.ones(x.size(1), x.size(1), dtype=torch.bool))",
+                "causal = torch.tril(torch.ones(x.size(1), x.size(1)))",
+            ),
+        ],
+        multihead=[
+            (
+                "return torch.ones(length, length, dtype=torch.bool).triu(1)",
+                "return torch.ones(length, length).tril()",
+            )
+        ],
+        sequence_first=[
+            (
+                '        if hidden is not None:\n            score = score.masked_fill(hidden[..., None], float("-inf"))',
+                '        if hidden is not None and hidden.is_floating_point():\n            score = score + hidden[..., None]\n        elif hidden is not None:\n            score = score.masked_fill(hidden[..., None], float("-inf"))',
+            ),
+            (
+                "hidden = later | (target == PAD)[None]",
+                "hidden = 1.0 - (later | (target == PAD)[None]).float()",
+            ),
+            (
+                "later = torch.ones(x.size(1), x.size(1)).triu(1).bool()[:, :, None]",
+                "later = torch.ones(x.size(1), x.size(1)).tril()[:, :, None]",
+            ),
+        ],
+    ),
 ]

@@ -216,4 +216,69 @@ FAULTS = [
             )
         ],
     ),
+    Fault(
+        "all heads have the same keys and values",
+        id="heads",
+        says="same keys and values",
+        batch_first=[
+            (
+                "self.w_k = nn.Linear(config.d_model, config.heads * d_k)",
+                "self.w_k = nn.Linear(config.d_model, d_k)",
+            ),
+            (
+                "self.w_v = nn.Linear(config.d_model, config.heads * d_v)",
+                "self.w_v = nn.Linear(config.d_model, d_v)",
+            ),
+            ("k = self.split(self.w_k(memory))", "k = self.w_k(memory)[:, None]"),
+            ("v = self.split(self.w_v(memory))", "v = self.w_v(memory)[:, None]"),
+        ],
+        sequence_first=[
+            (
+                "self.key = nn.Parameter(torch.empty(config.d_model, config.heads, d_k))",
+                "self.key = nn.Parameter(torch.empty(config.d_model, 1, d_k))",
+            ),
+            (
+                "self.value = nn.Parameter(torch.empty(config.d_model, config.heads, d_v))",
+                "self.value = nn.Parameter(torch.empty(config.d_model, 1, d_v))",
+            ),
+            (
+                "self.key_bias = nn.Parameter(torch.zeros(config.heads, d_k))",
+                "self.key_bias = nn.Parameter(torch.zeros(1, d_k))",
+            ),
+            (
+                "self.value_bias = nn.Parameter(torch.zeros(config.heads, d_v))",
+                "self.value_bias = nn.Parameter(torch.zeros(1, d_v))",
+            ),
+            (
+                'score = torch.einsum("ibnd,jbnd->ijbn", q, k) * self.scale',
+                'score = torch.einsum("ibnd,jbnd->ijbn", q, k.expand(-1, -1, q.size(2), -1)) * self.scale',
+            ),
+            (
+                'context = torch.einsum("ijbn,jbnd->ibnd", weight, v)',
+                'context = torch.einsum("ijbn,jbnd->ibnd", weight, v.expand(-1, -1, q.size(2), -1))',
+            ),
+        ],
+    ),
+    Fault(
+        "heads are averaged in place of joined",
+        id="heads",
+        says="averaged",
+        batch_first=[
+            (
+                "self.w_o = nn.Linear(config.heads * d_v, config.d_model)",
+                "self.w_o = nn.Linear(d_v, config.d_model)",
+            ),
+            (
+                "self.w_o(context.transpose(1, 2).reshape(x.size(0), x.size(1), -1))",
+                "self.w_o(context.mean(dim=1))",
+            ),
+        ],
+        sequence_first=[
+            ("torch.empty(config.heads, d_v, config.d_model)", "torch.empty(d_v, config.d_model)"),
+            (
+                'return torch.einsum("ibnd,ndm->ibm", context, self.out) + self.out_bias',
+                'return torch.einsum("ibd,dm->ibm", context.mean(2), self.out) + self.out_bias',
+            ),
+        ],
+    ),
 ]

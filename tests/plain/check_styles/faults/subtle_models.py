@@ -293,4 +293,103 @@ FAULTS = [
             )
         ],
     ),
+    Fault(
+        "masked scores are thrown away",
+        id="equation-1-mask|source-padding",
+        says="ignores its mask|not masked",
+        batch_first=[
+            ("scores = scores.masked_fill(mask == 0, -1e9)", "scores.masked_fill(mask == 0, -1e9)")
+        ],
+        sequence_first=[
+            (
+                'score = score.masked_fill(hidden[..., None], float("-inf"))',
+                'score.masked_fill(hidden[..., None], float("-inf"))',
+            )
+        ],
+    ),
+    Fault(
+        "the first decoder layer alone has a causal mask",
+        id="causal-mask",
+        says="in layer 2",
+        batch_first=[
+            (
+                "x = layer(x, memory, target_mask, source_mask)",
+                "x = layer(x, memory, target_mask, source_mask)\n            target_mask = target_mask[..., -1:, :]",
+            )
+        ],
+        multihead=[
+            (
+                "x = block(x, memory, causal, target_padding, source_padding)",
+                "x = block(x, memory, causal, target_padding, source_padding)\n            causal = None",
+            )
+        ],
+        sequence_first=[
+            (
+                "x = layer(x, hidden, memory, source_hidden)",
+                "x = layer(x, hidden, memory, source_hidden)\n            hidden = hidden[-1:]",
+            )
+        ],
+    ),
+    Fault(
+        "embeddings have a norm of at most one",
+        id="embedding-scale",
+        says="max_norm",
+        batch_first=[
+            (
+                "self.embedding = nn.Embedding(config.vocabulary, config.d_model)",
+                "self.embedding = nn.Embedding(config.vocabulary, config.d_model, max_norm=1.0)",
+            )
+        ],
+        multihead=[
+            (
+                "self.words = nn.Embedding(config.vocabulary, config.d_model)",
+                "self.words = nn.Embedding(config.vocabulary, config.d_model, max_norm=1.0)",
+            )
+        ],
+        sequence_first=[
+            ("F.embedding(ids, self.words)", "F.embedding(ids, self.words, max_norm=1.0)")
+        ],
+    ),
+    Fault(
+        "cross-attention alone is not scaled",
+        id="attention-scale",
+        says="of cross-attention are not divided",
+        batch_first=[
+            ("def attention(q, k, v, mask):", "def attention(q, k, v, mask, scale=None):"),
+            (
+                "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
+                "scores = q @ k.transpose(-2, -1) * (q.size(-1) ** -0.5 if scale is None else scale)",
+            ),
+            (
+                "context = attention(q, k, v, mask)",
+                "context = attention(q, k, v, mask, None if x is memory else 1.0)",
+            ),
+        ],
+        sequence_first=[
+            (
+                "self.cross = Heads(config)",
+                "self.cross = Heads(config)\n            self.cross.scale = 1.0",
+            )
+        ],
+    ),
+    Fault(
+        "each query also attends to a zero vector",
+        id="softmax-dimension",
+        says="no token",
+        batch_first=[
+            (
+                "weights = F.softmax(scores, dim=-1)",
+                "weights = F.softmax(F.pad(scores, (1, 0)), dim=-1)[..., 1:]",
+            )
+        ],
+        multihead=[
+            ("config.heads, batch_first=True", "config.heads, batch_first=True, add_zero_attn=True")
+        ],
+        sequence_first=[
+            (
+                "weight = F.softmax(score, dim=1)",
+                "weight = F.softmax(F.pad(score, (0, 0, 0, 0, 1, 0)), dim=1)[:, 1:]",
+            )
+        ],
+    ),
 ]
