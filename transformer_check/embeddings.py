@@ -214,13 +214,12 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         return error("zeros", expected, says=says, explains=("source-order", "target-order"))
     constant = constant_beside(seen)
     if constant is not None:
-        names = names_of_vector(subject, constant)
         return differs(
             f"the same vector of length {float(constant.norm()):.2g} at every position",
             "none: embedding · √d_model + PE(pos)",
             says="A constant vector is added to embeddings and positional encodings.",
             fix="Remove the embedding of segments, types or languages, or the bias.",
-            modules=tuple(names),
+            modules=tuple(names_of_constants(subject, function)),
             explains=("parameter-count",),
         )
     formula = formula_of_positions(subject, function)
@@ -254,14 +253,25 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
     )
 
 
-def names_of_vector(subject: Subject, vector: Tensor) -> list[str]:
-    """Return the names of parameters with a row that is a multiple of a vector [D]."""
+def names_of_constants(subject: Subject, function: str) -> list[str]:
+    """Return the names of parameters with a row that every embedding of a sentence adds."""
+    c = subject.config
+    ids = subject.source[:1]
+    total = embed(subject, function, ids).sum()
+    if not total.requires_grad:
+        return []
+    named = [
+        (name, p)
+        for name, p in subject.model.named_parameters()
+        if p.requires_grad and p.shape[-1] == c.d_model and p.shape != (c.vocabulary, c.d_model)
+    ]
+    gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
     names = []
-    for name, parameter in subject.model.named_parameters():
-        is_gain = bool((parameter == parameter.flatten()[0]).all())
-        if parameter.shape[-1:] == vector.shape and not is_gain:
-            rows = parameter.detach().double().reshape(-1, len(vector))
-            if float(torch.cosine_similarity(rows, vector[None]).abs().max()) > 0.9999:
+    for (name, _), gradient in zip(named, gradients, strict=True):
+        if gradient is not None:
+            rows = gradient.reshape(-1, c.d_model)
+            used = rows[rows.abs().amax(1) > 0]
+            if len(used) == 1 and float(used.min()) > ids.size(1) - 0.5:
                 names.append(name)
     return names
 
@@ -325,7 +335,12 @@ def fixed_positions(subject: Subject) -> Finding:
     if trained and expected:
         return passed("The positional encodings are learned, as CONFIG.learned_positions says.")
     if trained:
-        return variant(f"a trained table ({', '.join(trained)})", "sinusoids")
+        constants: list[str] = []
+        for function in SIDES.values():
+            constants += names_of_constants(subject, function) if subject.has(function) else []
+        other = f"; the same vector for every token ({', '.join(dict.fromkeys(constants))})"
+        found = f"a trained table ({', '.join(trained)}){other if constants else ''}"
+        return variant(found, "sinusoids")
     if expected:
         return variant(
             "no table that is trained",

@@ -132,7 +132,8 @@ def hides_queries(event: Event, batch: UnevenBatch) -> bool:
     if scores is None:
         return False
     is_hidden = (scores < HIDDEN).all(-1).all(1)  # [B, T]
-    return bool((is_hidden == batch.padded_queries(ENCODER)).all())
+    padding = torch.arange(scores.size(2)) >= torch.tensor(batch.lengths)[:, None]
+    return bool((is_hidden == padding).all())
 
 
 NO_NAN = "Hide keys, never all keys of a query: a mask [B, 1, 1, S] has no row of -inf alone."
@@ -273,7 +274,11 @@ def target_padding(subject: Subject) -> Finding:
 
 
 def inverted_mask(subject: Subject) -> Finding | None:
-    """Return the error of a mask that hides every token of a source without padding, or None."""
+    """Return the error of a mask that hides every token of a source without padding, or None.
+
+    Raises:
+        NotFiniteError: the logits are NaN for another reason
+    """
     try:
         subject.logits(subject.source, subject.target)
     except NotFiniteError:
@@ -288,4 +293,10 @@ def inverted_mask(subject: Subject) -> Finding | None:
                 says="The source mask is inverted: it shows padding and hides the words.",
                 fix=FIX.format("encoder self-attention and to cross-attention"),
             )
+        batch = uneven_batch(subject)
+        first = FirstNaN(batch, batch.source, batch.target)
+        raise NotFiniteError(
+            first.says.replace("The logits are NaN", "logits() returned NaN or infinity")[:-1],
+            fix=NO_NAN if first.kind else "",
+        ) from None
     return None

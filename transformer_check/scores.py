@@ -61,7 +61,7 @@ class Scale(NamedTuple):
     queries: int
     keys: int
     heads: dict[str, list[float]]
-    """``keys`` and ``values`` → a fingerprint of the matrix of each head"""
+    """``queries``, ``keys`` and ``values`` → a fingerprint of the matrix of each head"""
 
 
 def fingerprints(numbers: Tensor, size: int) -> list[float]:
@@ -239,15 +239,19 @@ class Scales(TorchDispatchMode):
         for product in reversed(self.products):
             if product.numbers.numel() == scores.numel():
                 slope = slope_of(scores, product.numbers.reshape(scores.shape))
-                of_keys = product.operands[1].mT
+                of_queries, of_keys = product.operands[0], product.operands[1].mT
                 if slope is None:  # keys times queries
                     turned = product.numbers.reshape(scores.mT.shape).mT
                     slope = slope_of(scores, turned)
-                    of_keys = product.operands[0]
+                    of_queries, of_keys = of_keys, of_queries
                 if slope is not None:
                     queries, keys = scores.shape[-2:]
                     factor = slope * product.factor
-                    heads = {"keys": fingerprints(of_keys, keys * product.width), "values": []}
+                    heads = {
+                        "queries": fingerprints(of_queries, queries * product.width),
+                        "keys": fingerprints(of_keys, keys * product.width),
+                        "values": [],
+                    }
                     self.scales.append(Scale(factor, product.width, queries, keys, heads))
                     self.strays += [(name, "queries or keys") for name in product.activations]
                     return

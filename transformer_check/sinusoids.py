@@ -318,7 +318,7 @@ def describe_frequencies(frequencies: Tensor, in_halves: bool) -> Formula:
     if not differences:
         of_paper = BASE ** -exponents(2 * len(i))[""][0]
         seen, expected = (
-            ", ".join(f"{number:.4g}" for number in numbers[:4].tolist())
+            ", ".join(f"{round(number, 6) + 0.0:.4g}" for number in numbers[:4].tolist())
             for numbers in (frequencies, of_paper)
         )
         differences.append(f"positions are multiplied by {seen} … instead of {expected} …")

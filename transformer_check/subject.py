@@ -281,7 +281,7 @@ class Subject:
         target = self.words(1, of_target)
         target[:, 0] = self.config.start
         with trace_model() as trace:
-            self.logits(self.words(1, of_source), target)
+            self.call("logits", self.model, self.words(1, of_source), target)  # perhaps NaN
         return layouts_of(trace.softmaxes, of_source, of_target)
 
     def is_matrix(self, parameter: Tensor) -> bool:

@@ -113,15 +113,9 @@ class UnevenBatch:
         return by_sentence(numbers.float(), len(self.lengths), self.heads_first)
 
     def shape(self, kind: str) -> tuple[int, int]:
-        """Return the numbers of queries and keys of a kind of attention."""
-        source, target = self.source.size(1), self.target.size(1)
-        queries = source if kind == ENCODER else target
-        return (queries, target) if kind == DECODER else (queries, source)
-
-    def padded_queries(self, kind: str) -> Tensor:
-        """Return which queries of a kind of attention are padding: bool [B, T]."""
-        lengths = self.lengths if kind == ENCODER else self.target_lengths
-        return torch.arange(self.shape(kind)[0]) >= torch.tensor(lengths)[:, None]
+        """Return the numbers of queries and keys of a kind of attention over the source."""
+        keys = self.source.size(1)
+        return (keys, keys) if kind == ENCODER else (self.target.size(1), keys)
 
 
 def distance(alone: Tensor, together: Tensor) -> float:
@@ -238,7 +232,7 @@ def weak_mask(scores: Tensor, with_matrices: Tensor, hidden: Tensor) -> str:
         return ""
     spread = float(values.max() - values.min())
     if spread < 1e-7 * max(1.0, float(values.abs().max())):
-        return f"sets the scores of {{}} to {float(values[0]):.3g}"
+        return f"sets the scores of {{}} to {float(values[0]) + 0.0:.3g}"  # not -0
     shown = scores.masked_fill(hidden, 0.0).sum(-1, keepdim=True)
     below = (scores - shown / (~hidden).sum(-1, keepdim=True))[hidden]
     added = float(below.mean())
@@ -256,49 +250,60 @@ class FirstNaN:
 
     Args:
         batch: whose logits are NaN
+        source: of the run, [B, S]
         target: of the run, [B, T]
     """
 
     def __init__(self, batch: UnevenBatch, source: Tensor, target: Tensor) -> None:
         self.batch = batch
+        self.queries = {ENCODER: source, DECODER: target, CROSS: target}
+        self.keys = {ENCODER: source, DECODER: target, CROSS: source}
         self.module: nn.Module | None = None
+        self.kind = ""
+        self.says = "The logits are NaN."
         handle = register_module_forward_hook(self.look)
         try:
             with trace_model(layouts=batch.subject.layouts) as trace:
                 batch.logits(source, target)
         finally:
             handle.remove()
-        self.kind = ""
-        self.says = "The logits are NaN."
-        if self.module is not None:
-            name = ", ".join(batch.subject.names_of([self.module])) or "the model"
-            self.says = f"The logits are NaN, first in the output of {name}."
         for event in trace.events:
             if event.is_softmax and bool(event.result.isnan().any()):
                 if not bool(event.operand.isnan().any()):
                     self.describe(event)
                 break
 
-    def look(self, module: nn.Module, _: Any, output: Any) -> None:
+    def look(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """Note the first module whose output has NaN; modules within it come first."""
-        first = output[0] if isinstance(output, tuple) and output else output
-        if self.module is None and isinstance(first, Tensor) and bool(first.isnan().any()):
-            self.module = module
+        if self.module is not None or not has_nan(output):
+            return
+        self.module = module
+        name = ", ".join(self.batch.subject.names_of([module])) or "the model"
+        side = "input" if has_nan(inputs) else "output"
+        self.says = f"The logits are NaN, first in the {side} of {name}."
 
     def describe(self, event: Event) -> None:
         """Describe a softmax that gives NaN for scores that are none."""
-        batch = self.batch
-        weights = batch.rows(event.result)
-        for kind in (ENCODER, DECODER, CROSS):
-            if weights is None or tuple(weights.shape[-2:]) != batch.shape(kind):
+        weights = self.batch.rows(event.result)
+        for kind, ids in self.queries.items():
+            shape = (ids.size(1), self.keys[kind].size(1))
+            if weights is None or tuple(weights.shape[-2:]) != shape:
                 continue
             self.kind = kind
             self.module = event.module
             empty = weights.isnan().any(-1).any(1)  # [B, T]
-            is_padding = not bool((empty & ~batch.padded_queries(kind)).any())
+            is_padding = not bool((empty & (ids != self.batch.subject.config.pad)).any())
             queries = "queries that are padding" if is_padding else "some queries"
             self.says = (
                 f"The logits are NaN: in {kind}, {queries} see no key, and the softmax of their "
                 "scores, all -inf, is NaN."
             )
             return
+
+
+def has_nan(value: Any) -> bool:
+    """Return whether a tensor, or one of a tuple, has NaN."""
+    if isinstance(value, tuple):
+        return any(map(has_nan, value))
+    is_floats = isinstance(value, Tensor) and value.is_floating_point()
+    return is_floats and bool(value.isnan().any())

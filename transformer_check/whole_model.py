@@ -178,7 +178,7 @@ def heads(subject: Subject) -> Finding:
 
 
 def parts_of_heads(subject: Subject) -> Finding:
-    """Check that heads have different keys and values, and that nothing averages their outputs."""
+    """Check that heads have different queries, keys and values, and are concatenated."""
     c = subject.config
     trace = scales_of(subject)
     explains = ("head-size", "parameter-count", "head-concatenation")
@@ -206,15 +206,16 @@ def parts_of_heads(subject: Subject) -> Finding:
     if not shared:
         return passed()
     parts = " and ".join(shared)
-    is_single = set(shared.values()) == {1}
+    says = f"Several heads share their {parts}, as in grouped-query attention."
+    if set(shared.values()) == {1}:
+        is_multi_query = set(shared) == {"keys", "values"}
+        says = f"All heads have the same {parts}{', as in multi-query attention' * is_multi_query}."
+    counts = ", ".join(f"{count} different {part}" for part, count in shared.items())
     return differs(
-        f"{' and '.join(f'{count} different {part}' for part, count in shared.items())} of "
-        f"{c.heads} heads in {describe_places(subject, of_shared)}",
+        f"{counts} of {c.heads} heads in {describe_places(subject, of_shared)}",
         f"{c.heads} different ones",
-        says=f"All heads have the same {parts}, as in multi-query attention."
-        if is_single
-        else f"Several heads share their {parts}, as in grouped-query attention.",
-        fix="Project keys and values to h · d_k and h · d_v numbers.",
+        says=says,
+        fix="Project queries and keys to h · d_k numbers and values to h · d_v.",
         explains=explains,
     )
 

@@ -22,10 +22,12 @@ from transformer_check.dropout import dropout_rate
 from transformer_check.optimization import equation_3, name_rate
 from transformer_check.scores import Scale, name_of_length
 from transformer_check.searches import RIGHT, Row, Search, run_search
+from transformer_check.sinusoids import PAPER, constant_beside, formula_of
 from transformer_check.subject import Subject
 from transformer_check.tables import PositionSums, rows_of_table
 from transformer_check.tiny_model import missing_mask
 from transformer_check.trace import Event
+from transformer_check.uneven_batch import weak_mask
 
 PAD, END = 0, 1
 TYPES = 6
@@ -227,3 +229,56 @@ def test_sums_with_positions_are_counted_once_for_each_result() -> None:
     with trace:
         _ = 2 * first + table[:5]
     assert trace.count(5) == 2
+
+
+def sinusoids_of(rates: Tensor) -> Tensor:
+    """Return the table [64, D] of these multiples [D / 2] of positions."""
+    angles = torch.arange(64.0)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+
+
+PAIRS = torch.arange(16.0)
+RATES = 10000 ** (-PAIRS / 16)
+
+
+@pytest.mark.parametrize(
+    ("says", "rates"),
+    [
+        ("multiplied by 10000^(2i/d_model)", 1 / RATES),
+        ("multiplied by 10000^(4i/d_model)", 1 / RATES**2),
+        ("multiplied by 1,000^(2i/d_model)", 1000 ** (PAIRS / 16)),
+        ("the base is 1,000,000", 1e6 ** (-PAIRS / 16)),
+        ("float16 or bfloat16", RATES.bfloat16().float()),
+        ("multiplied by 0.998", 0.998 * RATES),
+        ("1, 0.5, 0.3333, 0.25 … instead of 1, 0.5623", 1 / (PAIRS + 1)),
+        ("1, 0, 0, 0 …", torch.exp(-10000 * PAIRS)),
+    ],
+)
+def test_frequencies_of_sinusoids_are_measured(says: str, rates: Tensor) -> None:
+    formula = formula_of(sinusoids_of(rates))
+    assert formula is not None
+    assert says in "; ".join(formula.differences)
+    assert formula_of(sinusoids_of(RATES)) == PAPER
+
+
+def test_a_vector_beside_the_sinusoids_is_found() -> None:
+    table = sinusoids_of(RATES)
+    vector = torch.linspace(-1, 1, 32)
+    assert constant_beside(table) is None
+    assert constant_beside(2 * table + vector) is None
+    constant = constant_beside(table + vector)
+    assert constant is not None
+    assert torch.allclose(constant.float(), vector, atol=1e-5)
+
+
+def test_what_a_mask_does_in_place_of_hiding_is_measured() -> None:
+    later = torch.ones(4, 4).triu(1).bool()
+    same = torch.tensor([0.3, 0.0])[:, None, None].expand(2, 4, 4)  # scores of two heads
+    scores = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(5))
+    assert weak_mask(same, scores, later) == ""
+    one = later.float()
+    lowers = "lowers the scores of {} by 1"
+    assert weak_mask(same - one, scores - one, later) == lowers
+    assert weak_mask(same + 1 - one, scores + 1 - one, later) == lowers
+    assert weak_mask(same + one, scores + one, later) == "raises the scores of {} by 1"
+    assert weak_mask(0 * same, scores * (1 - one), later) == "sets the scores of {} to 0"
