@@ -51,6 +51,7 @@ class Product(NamedTuple):
     activations: tuple[str, ...]
     """the activations of its operands"""
     operands: tuple[Tensor, Tensor]
+    """the first, and the second transposed: vectors that are multiplied are rows"""
 
 
 class Scale(NamedTuple):
@@ -212,14 +213,12 @@ class Scales(TorchDispatchMode):
             self.strays.append((name, "matrix"))
 
     def product(self, a: Tensor, b: Tensor, numbers: Tensor) -> bool:
-        """Record a matrix product with the factors and activations of its operands.
-
-        Returns:
-            whether one of them is attention weights
-        """
+        """Record a matrix product, and return whether an operand is attention weights."""
         factor = self.factor(a) * self.factor(b)
         names = tuple(name for name in (self.activation(a), self.activation(b)) if name)
-        self.products.append(Product(numbers, factor, a.size(-1), names, (a.detach(), b.detach())))
+        self.products.append(
+            Product(numbers, factor, a.size(-1), names, (a.detach(), b.detach().mT))
+        )
         for operand, other in ((a, b), (b, a)):
             weights = self.weights.get(place(operand))
             if weights is not None:
@@ -239,11 +238,11 @@ class Scales(TorchDispatchMode):
         for product in reversed(self.products):
             if product.numbers.numel() == scores.numel():
                 slope = slope_of(scores, product.numbers.reshape(scores.shape))
-                of_queries, of_keys = product.operands[0], product.operands[1].mT
+                of_queries, of_keys = product.operands
                 if slope is None:  # keys times queries
                     turned = product.numbers.reshape(scores.mT.shape).mT
                     slope = slope_of(scores, turned)
-                    of_queries, of_keys = of_keys, of_queries
+                    of_keys, of_queries = product.operands
                 if slope is not None:
                     queries, keys = scores.shape[-2:]
                     factor = slope * product.factor
