@@ -38,6 +38,8 @@ In the order in which to read it:
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, compared with correct and wrong training losses
     cross_entropies.py  the correct and wrong cross entropies
+    training_call.py  training_loss, observed while it runs: inputs, labels, weights, other terms
+    loss_gradient.py  what the gradient of logits says of a loss
     tiny_model.py    a model trained on a few sentences, to observe its beam search
     searching.py     6.1: beam search of this model
 """

@@ -27,8 +27,10 @@ from .cross_entropies import (
 from .findings import Finding, differs, error, passed, variant, waits_for
 from .registry import check_of
 from .subject import AdapterError, Subject, describe
+from .training_call import INPUT, LOSS, SOURCE, Call, Mistake
 
-SOURCE, INPUT, LOSS = "source", "input", "loss"
+LENGTHS = {31: ((7, 5, 4), (6, 3, 4)), 33: ((6, 7, 4), (4, 6, 5))}
+"""the lengths of sources and targets, by seed: so that all numbers of tokens are different"""
 EQUAL = 2e-5
 """two losses are equal if their relative difference is at most this"""
 
@@ -69,8 +71,7 @@ class Batch:
         self.subject = subject
         self.source = subject.words(3, 7, seed=seed)  # [B, S]
         self.target = subject.words(3, 6, seed=seed + 1)  # [B, T]
-        lengths = zip((7, 5, 6), (6, 3, 4), strict=True)
-        for n, (of_source, of_target) in enumerate(lengths):
+        for n, (of_source, of_target) in enumerate(zip(*LENGTHS[seed], strict=True)):
             self.source[n, of_source - 1] = c.end
             self.source[n, of_source:] = c.pad
             self.target[n, of_target - 1] = c.end
@@ -175,9 +176,17 @@ class Losses:
         self.batches = [Batch(subject, seed) for seed in (31, 33)]
         self.tried = 0
         self.fit = self.search()
+        self.mistake = self.observe() if self.fit is None else None
         is_finite = all(math.isfinite(batch.value) for batch in self.batches)
         if not is_finite and (self.fit is None or not self.fit.step):
             raise AdapterError("training_loss returned NaN or infinity", "training_loss")
+
+    def observe(self) -> Mistake | None:
+        """Return the mistake that a run of training_loss() shows, if its value is unknown."""
+        first = self.batches[0]
+        if not math.isfinite(first.value):
+            return None
+        return Call(self.subject, first.source, first.target).name_mistake()
 
     def search(self) -> Fit | None:
         """Return the first combination whose loss equals training_loss() for both batches.
@@ -268,17 +277,26 @@ def losses_of(subject: Subject) -> Losses:
 )
 def target_shift(subject: Subject) -> Finding:
     """Report a mistake in the decoder's input or in the labels of training_loss()."""
-    losses = losses_of(subject)
-    if losses.fit is None:
-        return waits_for("training-loss")
-    if losses.fit.concerns != INPUT or not losses.fit.step:
-        return passed()
-    return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, the value of the loss with this mistake",
+    return finding_of_step(
+        losses_of(subject),
+        INPUT,
         "the loss of predicting each token from the start token and the tokens before the label",
-        says=losses.fit.step,
-        fix="Call the model with (source, start + target[:, :-1]); the labels are target.",
+        "Call the model with (source, start + target[:, :-1]); the labels are target.",
     )
+
+
+def finding_of_step(losses: Losses, concerns: str, expected: str, fix: str) -> Finding:
+    """Return the finding on the decoder's input or on the source of training_loss()."""
+    if losses.fit is None:
+        mistake = losses.mistake
+        if mistake is None or mistake.concerns != concerns:
+            return waits_for("training-loss")
+        return error(mistake.found, expected, says=mistake.says, fix=fix)
+    if losses.fit.concerns != concerns or not losses.fit.step:
+        return passed()
+    value = losses.batches[0].value
+    found = f"training_loss() = {value:.4f}, the value of the loss with this mistake"
+    return error(found, expected, says=losses.fit.step, fix=fix)
 
 
 @check_of(
@@ -291,16 +309,11 @@ def target_shift(subject: Subject) -> Finding:
 )
 def training_source(subject: Subject) -> Finding:
     """Report a mistake in the source of training_loss()."""
-    losses = losses_of(subject)
-    if losses.fit is None:
-        return waits_for("training-loss")
-    if losses.fit.concerns != SOURCE:
-        return passed()
-    return error(
-        f"training_loss() = {losses.batches[0].value:.4f}, the value of the loss with this mistake",
+    return finding_of_step(
+        losses_of(subject),
+        SOURCE,
         "the loss of translating the source into the target",
-        says=losses.fit.step,
-        fix="Call the model with (source, start + target[:, :-1]).",
+        "Call the model with (source, start + target[:, :-1]).",
     )
 
 
@@ -323,6 +336,11 @@ def training_loss(subject: Subject) -> Finding:
             "a loss with gradients of the model's parameters",
             says="training_loss() has no gradient: the model is not trained.",
             fix="Remove detach(), item() and no_grad() from the computation of the loss.",
+        )
+    if fit is None and losses.mistake is not None:
+        mistake = losses.mistake
+        return differs(
+            mistake.found or f"training_loss() = {value:.4f}", expected, says=mistake.says
         )
     if fit is None:
         return differs(

@@ -1,14 +1,15 @@
 """Checks of ``learning_rate`` and ``optimizer`` (5.3)."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from .findings import Finding, differs, passed
-from .optimizers import EXPECTED, algorithm_of
+from .findings import Finding, differs, passed, waits_for
+from .optimizers import EXPECTED, algorithm_of, probe_group
 from .registry import check_of
 from .subject import AdapterError, Subject, describe
 
@@ -89,6 +90,9 @@ WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
 
 def name_rate(seen: dict[int, float]) -> str:
     """Return the sentence for a usual mistake in the learning rate; empty if it is another."""
+    infinite = [step for step, value in seen.items() if not math.isfinite(value)]
+    if infinite:
+        return f"The learning rate is {seen[infinite[0]]} at step {infinite[0]:,}."
     if len(set(seen.values())) == 1:
         return f"The learning rate is constant ({next(iter(seen.values())):g})."
     factor = ratio_to(schedule(), seen)
@@ -103,6 +107,9 @@ def name_rate(seen: dict[int, float]) -> str:
             continue
         times = "" if abs(factor - 1) < 1e-4 else f", and is {factor:.4g} times too large"
         return f"The learning rate {says}{times}."
+    says = name_bounded(seen) or name_powers(seen) or name_jump(seen)
+    if says:
+        return says
     after = [(step, value) for step, value in seen.items() if step >= 4000]
     slopes = [(b - a) / (n - m) for (m, a), (n, b) in pairwise(after)]
     if max(slopes) - min(slopes) < 1e-2 * abs(min(slopes)):
@@ -112,6 +119,53 @@ def name_rate(seen: dict[int, float]) -> str:
     if after[-1][1] <= 0:
         return "The learning rate decreases to 0: its decay is not the inverse square root."
     return ""
+
+
+def name_bounded(seen: dict[int, float]) -> str:
+    """Return the sentence for equation 3 with a lower or an upper bound; empty if it is another."""
+    wrong = {n: value for n, value in seen.items() if abs(value / equation_3(n) - 1) > 1e-6}
+    bounds = set(wrong.values())
+    if len(bounds) != 1 or len(wrong) > len(seen) - 2:
+        return ""
+    bound = bounds.pop()
+    if all(bound > equation_3(n) for n in wrong):
+        return f"The learning rate never falls below {bound:.4g}."
+    return f"The learning rate never rises above {bound:.4g}."
+
+
+def name_powers(seen: dict[int, float]) -> str:
+    """Return the sentence for the minimum of two powers of the step; empty if it is no such."""
+    if min(seen.values()) <= 0:
+        return ""
+    rise = math.log2(seen[2] / seen[1])
+    fall = math.log(seen[100_000] / seen[16_000]) / math.log(100 / 16)
+    if rise - fall < 1e-3:
+        return ""
+    scale = seen[100_000] * 100_000.0**-fall
+    for step, value in seen.items():
+        expected = min(seen[1] * step**rise, scale * step**fall)
+        if abs(value / expected - 1) > 1e-3:
+            return ""
+    peak = (scale / seen[1]) ** (1 / (rise - fall))
+    first = "is constant" if abs(rise) < 1e-3 else f"changes with step^{rise:.3g}"
+    return (
+        f"The learning rate {first} until step {peak:,.0f}, and decreases with step^{fall:.3g} "
+        "after it: equation 3 has step^1 until step 4,000, then step^-0.5."
+    )
+
+
+def name_jump(seen: dict[int, float]) -> str:
+    """Return the sentence for a rate that jumps after the warm-up; empty if it does not."""
+    before, after = seen[4000], seen[4001]
+    if before <= 0 or 0.9 < after / before < 1.1:
+        return ""
+    ratios = [seen[n] * (n - 4000) ** 0.5 for n in seen if n > 4000]
+    is_restart = max(ratios) - min(ratios) < 1e-3 * abs(max(ratios))
+    cause = ": its decay counts steps from the end of warm-up" if is_restart else ""
+    return (
+        f"The learning rate jumps from {before:.4g} at step 4,000 to {after:.4g} at step "
+        f"4,001{cause}."
+    )
 
 
 def is_cosine(seen: dict[int, float]) -> bool:
@@ -170,6 +224,8 @@ FIX = "Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9)."
 def adam(subject: Subject) -> Finding:
     """Compare the optimizer's updates with Adam's, and the options of each of its groups."""
     optimizer = optimizer_of(subject)
+    if held_twice(optimizer):
+        return waits_for("optimizer-parameters")
     algorithm = algorithm_of(optimizer)
     if algorithm != "Adam":
         return differs(
@@ -198,7 +254,42 @@ def adam(subject: Subject) -> Finding:
             "one learning rate for all parameters",
             says="The parameter groups of Adam have different learning rates.",
         )
+    return look_at_probe(optimizer)
+
+
+def look_at_probe(optimizer: torch.optim.Optimizer) -> Finding:
+    """Return the finding on the ε and the weight decay that one update of each group shows."""
+    epsilon = EXPECTED["eps"]
+    for group in optimizer.param_groups:
+        if max(p.numel() for p in group["params"]) < 4:
+            continue
+        probe = probe_group(optimizer, group)
+        if not abs(probe.decay) < 1e-3:  # NaN is a division of 0 by 0
+            return differs(
+                f"an update of {-probe.decay:.3g} × lr for a parameter of 1 with the gradient 0",
+                "0",
+                says="Adam divides 0 by 0 where a gradient is 0: it has no eps."
+                if math.isnan(probe.decay)
+                else f"The optimizer decays weights, by {probe.decay:.3g} × lr.",
+                fix=FIX,
+            )
+        if not 0.5 * epsilon < probe.epsilon < 10 * epsilon:  # 7 with ε before the correction
+            is_root = abs(probe.epsilon / epsilon**0.5 - 1) < 0.05
+            return differs(
+                f"an update with eps = {probe.epsilon:.3g} for a gradient of {epsilon:g}",
+                f"eps={epsilon:g}, added to the root of the second mean",
+                says=f"Adam's eps is inside the root: it acts as √eps = {probe.epsilon:.2g}."
+                if is_root
+                else f"Adam's eps acts as {max(probe.epsilon, 0):.2g}.",
+                fix=FIX,
+            )
     return passed()
+
+
+def held_twice(optimizer: torch.optim.Optimizer) -> int:
+    """Return how many parameters an optimizer holds more than once."""
+    held = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    return sum(number > 1 for number in Counter(held).values())
 
 
 ALGORITHMS = {
@@ -207,6 +298,20 @@ ALGORITHMS = {
     "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
     "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
     "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
+    "Adam with a constant bias correction": (
+        "Adam's bias correction is the same at every step: it does not depend on β^t."
+    ),
+    "Adam without bias correction of the first mean": (
+        "Adam has no bias correction of the first mean (momentum)."
+    ),
+    "Adam without bias correction of the second mean": (
+        "Adam has no bias correction of the second mean: its first updates are too large."
+    ),
+    "Adam with the bias correction of the next step": (
+        "Adam's bias correction is that of the next step: steps are counted from 2."
+    ),
+    "Adam with gradients clipped by norm": "The optimizer clips the norm of the gradient.",
+    "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
 }
 
 
@@ -236,6 +341,13 @@ def optimized_parameters(subject: Subject) -> Finding:
     missing = [name for key, name in named.items() if key not in held]
     own = {id(p) for p in subject.model.parameters()}
     foreign = len(held - own)
+    twice = held_twice(optimizer)
+    if twice:
+        return differs(
+            f"{twice} of {len(held)} parameters more than once",
+            f"the {len(named)} parameters of the model, each once",
+            says=f"The optimizer holds {twice} parameters twice: each step updates them twice.",
+        )
     if not missing and not foreign:
         return passed()
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

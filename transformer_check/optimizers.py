@@ -2,8 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,19 +67,64 @@ class WithoutCorrection(torch.optim.Optimizer):
             parameter -= group["lr"] * state["mean"] / size
 
 
-def updates_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
-    """Return the changes [UPDATES, N] by updates with seeded random gradients."""
+def scale_to_norm_1(gradient: Tensor) -> Tensor:
+    """Return a gradient with the norm 1, as clipping by a smaller norm than its own."""
+    return gradient / gradient.norm()
+
+
+CLIPPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "Adam with gradients clipped by norm": scale_to_norm_1,
+    "Adam with gradients clipped by value": torch.sign,
+}
+"""what Adam reads if all gradients are larger than a limit, up to a factor"""
+
+
+def updates_of(
+    optimizer: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    change: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+) -> Tensor:
+    """Return the changes [UPDATES, N] by updates with seeded random gradients, changed first."""
     rng = torch.Generator().manual_seed(16)
     changes = []
     for number in range(UPDATES):
         before = torch.cat([p.detach().flatten() for p in parameters])
         scale = 10.0 if number == 2 else 1.0  # a peak, which AMSGrad and Adamax remember
         for parameter in parameters:
-            parameter.grad = scale * torch.randn(parameter.shape, generator=rng)
+            parameter.grad = change(scale * torch.randn(parameter.shape, generator=rng))
         optimizer.step()
         after = torch.cat([p.detach().flatten() for p in parameters])
         changes.append(after - before)
     return torch.stack(changes)
+
+
+def smallest_parameter(group: dict[str, Any]) -> nn.Parameter:
+    """Return the smallest parameter of a group with more than three elements."""
+    parameter: nn.Parameter = min(
+        group["params"], key=lambda p: p.numel() if p.numel() > 3 else math.inf
+    )
+    return parameter
+
+
+@contextmanager
+def restored(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Set the learning rate to ``RATE`` in the context; then restore model and optimizer."""
+    every = [p for each in optimizer.param_groups for p in each["params"]]
+    values = [p.detach().clone() for p in every]
+    gradients = [p.grad for p in every]
+    state = copy.deepcopy(optimizer.state_dict())
+    try:
+        for p in every:
+            p.grad = None
+        for each in optimizer.param_groups:
+            each["lr"] = RATE
+        yield
+    finally:
+        with torch.no_grad():
+            for p, value, gradient in zip(every, values, gradients, strict=True):
+                p.copy_(value)
+                p.grad = gradient
+        optimizer.load_state_dict(state)
 
 
 def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
@@ -89,38 +135,90 @@ def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tens
     Returns:
         the changes [UPDATES, N], and the values before the first update
     """
-    group = optimizer.param_groups[0]
-    parameter = min(group["params"], key=lambda p: p.numel() if p.numel() > 3 else math.inf)
-    every = [p for each in optimizer.param_groups for p in each["params"]]
-    values = [p.detach().clone() for p in every]
-    gradients = [p.grad for p in every]
-    state = copy.deepcopy(optimizer.state_dict())
+    parameter = smallest_parameter(optimizer.param_groups[0])
     start = torch.zeros(parameter.shape)  # so that no update, however small, is rounded away
-    try:
+    with restored(optimizer):
         with torch.no_grad():
             parameter.copy_(start)
-        for p in every:
-            p.grad = None
-        for each in optimizer.param_groups:
-            each["lr"] = RATE
         changes = updates_of(optimizer, [parameter])
-    finally:
-        with torch.no_grad():
-            for p, value, gradient in zip(every, values, gradients, strict=True):
-                p.copy_(value)
-                p.grad = gradient
-        optimizer.load_state_dict(state)
     return changes, [start]
 
 
-def is_like(changes: Tensor, expected: Tensor) -> bool:
-    """Return whether updates are equal up to one factor per update, the learning rate."""
+class Probe(NamedTuple):
+    """What one update of Adam shows of a parameter group, whatever its options say."""
+
+    epsilon: float
+    """the number that is added to the root of the second mean"""
+    decay: float
+    """the part of a parameter without gradient that an update of the learning rate 1 takes"""
+
+
+def probe_group(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Probe:
+    """Measure ε and the weight decay of a group, with gradients of 1, of ε and of 0.
+
+    Model and optimizer are restored.
+    """
+    parameter = smallest_parameter(group)
+    size = parameter.numel()
+    gradient = torch.zeros(size)
+    gradient[0] = 1.0
+    gradient[1] = EXPECTED["eps"]
+    start = torch.zeros(size)
+    start[2:] = 1.0
+    with restored(optimizer):
+        with torch.no_grad():
+            parameter.copy_(start.view(parameter.shape))
+        parameter.grad = gradient.view(parameter.shape)
+        optimizer.step()
+        after = parameter.detach().flatten().double()
+    decay = float(1 - after[2]) / RATE
+    if not float(after[0]) < 0 or float(after[1]) == 0:
+        return Probe(EXPECTED["eps"], decay)  # a learning rate of 0 shows nothing
+    ratio = float(after[1] / after[0])
+    return Probe(EXPECTED["eps"] * (1 / ratio - 1), decay)
+
+
+def factors_to(changes: Tensor, expected: Tensor) -> list[float] | None:
+    """Return the factor of each update, its learning rate; None if updates differ otherwise."""
+    factors = []
     for change, reference in zip(changes.double(), expected.double(), strict=True):
         factor = float((change @ reference) / (reference @ reference).clamp(min=1e-30))
         misfit = float((change - factor * reference).norm())
         if factor <= 0 or misfit > 1e-3 * float(change.norm()) + 1e-12:
-            return False
-    return True
+            return None
+        factors.append(factor)
+    return factors
+
+
+def wrong_correction(factors: list[float], group: dict[str, Any]) -> str:
+    """Return the name of Adam with a wrong bias correction, from factors to Adam's updates.
+
+    A schedule in the optimizer has other factors: then the name is empty.
+    """
+    beta_1, beta_2 = group.get("betas", EXPECTED["betas"])
+
+    def first(step: int) -> float:
+        return float(1 - beta_1**step)
+
+    def second(step: int) -> float:
+        return float((1 - beta_2**step) ** 0.5)
+
+    steps = range(1, len(factors) + 1)
+    if factors[-1] / factors[0] - 1 < 1e-3 and factors[0] / factors[-1] - 1 < 1e-3:
+        return ""
+    wrong: dict[str, Callable[[int], float]] = {
+        "Adam with a constant bias correction": lambda t: first(t) / second(t),
+        "Adam without bias correction of the second mean": lambda t: 1 / second(t),
+        "Adam without bias correction of the first mean": first,
+        "Adam with the bias correction of the next step": (
+            lambda t: first(t) / first(t + 1) * second(t + 1) / second(t)
+        ),
+    }
+    for name, factor in wrong.items():
+        ratios = [seen / factor(step) for seen, step in zip(factors, steps, strict=True)]
+        if max(ratios) / min(ratios) - 1 < 1e-3:
+            return name
+    return ""
 
 
 def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
@@ -136,13 +234,22 @@ def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
     except (RuntimeError, TypeError, ValueError):  # it needs a closure or sparse gradients
         return type(optimizer).__name__
     group = optimizer.param_groups[0]
+
+    def updates(make: Maker, *change: Callable[[Tensor], Tensor]) -> Tensor:
+        parameters = [nn.Parameter(value.clone()) for value in values]
+        return updates_of(make(parameters, group), parameters, *change)
+
     alike = []
     for name, make in {**RELATIVES, "Adam without bias correction": WithoutCorrection}.items():
-        parameters = [nn.Parameter(value.clone()) for value in values]
-        expected = updates_of(make(parameters, group), parameters)
+        expected = updates(make)
         if torch.allclose(changes, expected, rtol=1e-3, atol=1e-9):
             return name
-        if is_like(changes, expected):
+        factors = factors_to(changes, expected)
+        if factors is not None:
+            alike.append(wrong_correction(factors, group) if name == "Adam" else "")
+            alike[-1] = alike[-1] or name
+    for name, change in CLIPPED.items():
+        if factors_to(changes, updates(RELATIVES["Adam"], change)) is not None:
             alike.append(name)
     own = type(optimizer).__name__
     return alike[0] if alike else f"another algorithm ({own})" if own in RELATIVES else own

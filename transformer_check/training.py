@@ -10,17 +10,20 @@ import torch
 from torch import Tensor
 
 from .findings import DIFFERENCE, VARIANT, Finding, differs, error, not_run, passed, waits_for
+from .loss_gradient import (
+    FITS,
+    MISPLACED,
+    NORMALISER,
+    has_normaliser,
+    name_distribution,
+    name_form,
+    name_tokens,
+    name_weights,
+)
 from .registry import check_of
 from .subject import AdapterError, Subject, describe
 
-MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
-    "The loss applies the softmax twice: its input is logits, not probabilities.": (
-        lambda logits: logits.softmax(-1).log_softmax(-1)
-    ),
-    "The loss has no log_softmax: nll_loss() needs log-probabilities, and gets logits.": (
-        lambda logits: logits * 1.0
-    ),
-    "The loss has no logarithm: it adds up probabilities.": lambda logits: logits.softmax(-1),
+MIXED: dict[str, Callable[[Tensor], Tensor]] = {
     "The softmax of the loss is over the positions instead of the vocabulary.": (
         lambda logits: logits.log_softmax(1)
     ),
@@ -28,9 +31,7 @@ MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
         lambda logits: logits.log_softmax(0)
     ),
 }
-"""what a loss uses in place of log-probabilities of logits [B, T, V], by its sentence"""
-MIXED = tuple(says for says in MISTAKES if "softmax of the loss is over" in says)
-"""mistakes with which padding changes the loss of tokens"""
+"""wrong log-probabilities of logits [B, T, V], with which padding changes the loss of tokens"""
 
 
 class LossOfLogits:
@@ -64,15 +65,32 @@ class LossOfLogits:
         """whether the gradient does not depend on the logits"""
         misfit = float((change - multiples[:, None] * by).norm() / change.norm())
         self.misfit = math.inf if self.is_constant else misfit
-        self.mistake = self.name_of_mistake(first, gradient)
         self.distribution = p - gradient[self.real] / multiples[:, None]  # [N, V]
+        sums = self.distribution.sum(-1)
+        is_one = float((sums - 1).abs().max()) < 1e-3
+        self.is_distribution = is_one and float(self.distribution.min()) > -1e-4
+        self.is_mixed = False
+        """whether a token's loss depends on logits of other positions"""
+        self.mistake = self.name_of_mistake(subject, first, gradient)
 
-    def name_of_mistake(self, logits: Tensor, gradient: Tensor) -> str:
-        """Return the sentence of the wrong loss with the most similar gradient, or nothing."""
+    def name_of_mistake(self, subject: Subject, logits: Tensor, gradient: Tensor) -> str:
+        """Return the sentence of the wrong loss that has this gradient, or nothing."""
+        labels = self.target[self.real]
+        rows = (logits[self.real], gradient[self.real])
+        if has_normaliser(*rows):
+            return NORMALISER
+        misplaced = self.name_misplaced(subject, logits, gradient)
+        if self.misfit > FITS and not self.left_out:
+            mistake = name_form(*rows, labels, subject.config.pad)
+            if mistake:
+                return mistake
+        if self.misfit <= FITS or self.left_out:
+            self.is_mixed = bool(misplaced)
+            return misplaced
+        mistake = ""
         seen = gradient[self.real].flatten()
         best = 0.95
-        mistake = ""
-        for says, function in MISTAKES.items():
+        for says, function in MIXED.items():
             numbers = logits.clone().requires_grad_()
             terms = function(numbers).gather(-1, self.target[..., None])[self.real]
             expected = torch.autograd.grad(-terms.sum(), numbers)[0][self.real].flatten()
@@ -80,7 +98,24 @@ class LossOfLogits:
             if likeness > best:
                 best = likeness
                 mistake = says
+        mistake = mistake or misplaced
+        self.is_mixed = bool(mistake)
         return mistake
+
+    def name_misplaced(self, subject: Subject, logits: Tensor, gradient: Tensor) -> str:
+        """Return the sentence for labels that are compared with another position's logits."""
+        target = self.target
+        self.target = target.clone()
+        self.target[0, 1] = target[0, 2]
+        change = (self.gradient(subject, logits) - gradient).abs().amax(-1)  # [B, T]
+        self.target = target
+        position = int(change.argmax())
+        if position == 1:
+            return ""
+        if not change[1:].any() and position < 3:
+            side = "before" if position < 1 else "after"
+            return f"The loss compares each label with the logits of the position {side} it."
+        return MISPLACED
 
     def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
         """Return the gradient of the loss with respect to the logits [B, T, V].
@@ -118,14 +153,14 @@ def label_smoothing(subject: Subject) -> Finding:
     """Compare the target distribution: 1 - ε on the target, ε / (V - 1) on each other token."""
     loss = LossOfLogits(subject)
     epsilon = subject.config.label_smoothing
-    if loss.left_out:
+    if loss.left_out and not loss.mistake:
         return waits_for("loss-average")
-    if loss.misfit > 1e-3:
+    if loss.mistake or loss.misfit > FITS:
         return differs(
-            "a gradient that is not a multiple of softmax minus a distribution",
+            "a gradient that is not a multiple of softmax minus the smoothed labels",
             "the gradient of a cross entropy",
             says=loss.mistake or "The loss is not a cross entropy of the softmax.",
-            explains=("loss-padding",) if loss.mistake in MIXED else (),
+            explains=("loss-padding", "loss-average") if loss.is_mixed else (),
         )
     types = subject.config.vocabulary
     classes = loss.target[loss.real].unsqueeze(-1)
@@ -152,8 +187,17 @@ def label_smoothing(subject: Subject) -> Finding:
     on_others = float(
         distribution.scatter(1, classes, 0.0).sum() / (len(distribution) * (types - 1))
     )
-    if not says and abs(on_target + on_others * (types - 1) - 1) < 1e-3:
-        says = f"The loss has label smoothing {round(1 - on_target, 2):g}."
+    for scale in (loss.multiple, loss.multiple * len(classes)):
+        is_usual = min(abs(on_target * scale - 1), abs(on_target * scale - 1 + epsilon)) < 1e-4
+        if not says and is_usual and abs(scale - 1) > 1e-3:
+            return differs(
+                f"target probability {on_target * scale:.4f}, {on_others * scale:.5f} for each "
+                "other token",
+                f"{1 - epsilon:.4f} and {per_class:.5f}",
+                says=f"The smoothed labels sum to {scale:.3g} instead of 1.",
+                explains=("loss-average", "loss-padding"),
+            )
+    says = says or name_distribution(on_target, on_others, types, epsilon)
     return Finding(
         VARIANT if near else DIFFERENCE,
         f"target probability {on_target:.4f}, {on_others:.5f} for each other token",
@@ -184,7 +228,8 @@ def loss_without_padding(subject: Subject) -> Finding:
             "0",
             fix="Pass ignore_index=pad to the loss.",
         )
-    if loss.misfit < 1e-3 and abs(loss.multiple * places - 1) < 1e-3 and not loss.left_out:
+    is_known = loss.misfit < FITS and not loss.mistake and not loss.left_out
+    if is_known and loss.is_distribution and abs(loss.multiple * places - 1) < 1e-3:
         return differs(
             f"a mean over {places} positions, padding included",
             f"a sum, or a mean over {real} tokens",
@@ -204,23 +249,29 @@ def loss_without_padding(subject: Subject) -> Finding:
 def loss_over_tokens(subject: Subject) -> Finding:
     """Compare the weights of all tokens in the loss, ends of sentences included."""
     loss = LossOfLogits(subject)
-    if loss.misfit > 1e-3:
+    if loss.mistake or loss.misfit > FITS:
         return not_run("the loss is no cross entropy of the softmax")
     sentences, length = loss.target.shape
     tokens = int(loss.real.sum())
     expected = f"a sum, or a mean over {tokens} tokens"
+    weights = torch.zeros(loss.target.shape).masked_scatter(loss.real, loss.multiples)
     if loss.left_out:
+        left_out = (weights.abs() < 1e-6 * weights.abs().max()) & loss.real
         return differs(
             f"{loss.left_out} of {tokens} tokens without a gradient",
             expected,
-            says="The loss leaves out tokens, such as the ends of sentences.",
+            says=f"The loss leaves out {name_tokens(left_out, loss.target, subject.config)}.",
         )
-    if float((loss.multiples / loss.multiple - 1).abs().max()) > 1e-3:
+    says = name_weights(weights, loss.target, subject.config)
+    if says:
+        low, high = (loss.multiples / loss.multiple).aminmax()
         return differs(
-            "tokens of a short sentence weigh more than those of a long one",
+            f"weights of tokens from {float(low):.3g} to {float(high):.3g} of their mean",
             expected,
-            says="The loss is a mean of the sentences' means.",
+            says=says,
         )
+    if not loss.is_distribution:
+        return waits_for("label-smoothing")
     if abs(loss.multiple * sentences * length - 1) < 1e-3:
         return waits_for("loss-padding")
     return look_at_divisor(1 / loss.multiple, expected, tokens, sentences, length)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.plain.check_styles import sizes
 from tests.plain.check_styles.faults import FAULTS, KINDS
 from tests.plain.check_styles.faults.fault import Fault
-from tests.plain.check_styles.planting import STYLES, card_of, score, text_of
+from tests.plain.check_styles.planting import SIZES, STYLES, card_of, card_of_size, score, text_of
 from transformer_check import Card
 from transformer_check.card import Result, find_problems
 from transformer_check.findings import DIFFERENCE, ERROR, Finding, differs
@@ -58,9 +57,9 @@ def test_a_clean_model_has_no_difference(style: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("size", sizes.SIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_a_clean_model_of_any_size_has_no_difference(style: str, size: str) -> None:
-    card = sizes.card_of_size(style, size)
+    card = card_of_size(style, size)
     assert not card.ids(DIFFERENCE, ERROR), card.text()
 
 

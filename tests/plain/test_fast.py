@@ -15,6 +15,7 @@ from vaswani_transformer.attention import SelfAttention, attention, causal_mask
 from vaswani_transformer.fast import FAST, use_fast_kernels
 from vaswani_transformer.fast import linear as linear_file
 from vaswani_transformer.fast.attention import fused_attention
+from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.fast.processor import AMD_AVX512
 from vaswani_transformer.search import search
 
@@ -169,3 +170,9 @@ def test_a_kernel_computes_equation_1(shape: Any, dtype: torch.dtype) -> None:
         pairs = zip(*results, tolerances(inputs, results[0]))  # noqa: B905
         for readable, fast, allowed in pairs:
             assert (fast - readable).abs().max() <= allowed
+
+
+def test_settings_of_the_user_for_malloc_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freed memory stays with the process, unless the user decides."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    assert not keep_freed_memory.__wrapped__()

@@ -4,13 +4,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from transformer_check import AdapterError, Card, check
 from transformer_check.card import Problem
+from transformer_check.subject import load
 from transformer_check.tiny_model import TinyModel
 
 from .faults.fault import Fault
@@ -118,3 +119,30 @@ def score(style: str, fault: Fault, clean: Card) -> Score:
     problems = [p for p in card.problems if text_of_problem(p) not in known]
     texts = [text_of_problem(problem) for problem in problems]
     return Score(style, fault, texts, [problem.check.id for problem in problems])
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "one layer": {"layers": 1},
+    "three layers": {"layers": 3},
+    "six layers": {"layers": 6},
+    "eight heads": {"heads": 8},
+    "five heads": {"heads": 5, "d_model": 40},
+    "seven heads": {"heads": 7, "d_model": 56},
+    "one head": {"heads": 1},
+    "wide": {"d_model": 64, "d_ff": 256},
+    "narrow": {"d_model": 16, "d_ff": 40, "heads": 2},
+    "wide network": {"d_ff": 128},
+    "many types": {"vocabulary": 1000},
+    "few types": {"vocabulary": 18},
+    "short": {"max_length": 48},
+}
+
+
+def card_of_size(style: str, size: str) -> Card:
+    """Return the card of a clean style, built with another size; without ``translate``."""
+    text = text_of(style) + "\n\ntranslate = None\n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{style}.py"
+        path.write_text(text, encoding="utf-8")
+        adapter = load(path)
+        return check(adapter, replace(adapter.CONFIG, **SIZES[size]))

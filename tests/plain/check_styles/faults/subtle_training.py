@@ -2,7 +2,7 @@
 
 from .decoding import M_TOTALS, S_TOTALS, of_search
 from .fault import Fault
-from .training import A_ADAM, M_ADAM, S_ADAM, of_loss, of_rate
+from .training import A_ADAM, HAND_ADAM, M_ADAM, S_ADAM, USUAL, of_loss, of_optimizer, of_rate
 from .training_loss import A_LOSS, M_LOSS, S_LOSS
 
 A_CALL = "def training_loss(model, source, target):\n    start"
@@ -13,6 +13,38 @@ M_BEST = "best = max(finished, key=lambda pair: pair[1])"
 S_BEST = "return max(done)[1] if done else"
 FLAT = "logits.flatten(0, 1), target.flatten(), ignore_index=PAD"
 EVERY = "logits.log_softmax(-1)"
+SMOOTH = f"F.cross_entropy({FLAT}, label_smoothing=0.1 * 50 / 49, reduction='none')"
+WRITTEN = """
+class WrittenAdam(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=1e-3, betas=(0.9, 0.98), eps=1e-9))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            rate, eps = group["lr"], group["eps"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                state["t"] += 1
+                m = state["m"].lerp_(p.grad, 0.1) / (1 - 0.9 ** state["t"])
+                v = state["v"].lerp_(p.grad**2, 0.02) / (1 - 0.98 ** state["t"])
+                p.sub_(rate * m / UPDATE)
+
+
+"""
+CLIPPED = """
+class ClippedAdam(torch.optim.Adam):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            torch.nn.utils.clip_grad_norm_(group["params"], 0.1)
+        return super().step(closure)
+
+
+"""
 
 
 def of_groups(groups: str) -> Fault:
@@ -57,10 +89,159 @@ FAULTS = [
         "divid|sum|each|every",
         f"0.9 * F.cross_entropy({FLAT}) - 0.1 * {EVERY}.sum(-1)[target != PAD].mean()",
     ),
+    of_loss(
+        "confidence and smoothing are swapped",
+        "label-smoothing",
+        "swaps",
+        f"F.cross_entropy({FLAT}, label_smoothing=0.9 * 50 / 49)",
+    ),
+    of_loss(
+        "smoothing has another sign",
+        "label-smoothing",
+        "subtracts",
+        f"0.9 * F.cross_entropy({FLAT}) + 0.1 * {EVERY}.mean(-1)[target != PAD].mean()",
+    ),
+    of_loss(
+        "a sigmoid for each type",
+        "label-smoothing",
+        "sigmoid",
+        "F.binary_cross_entropy_with_logits("
+        "logits, F.one_hot(target, logits.size(-1)).float(), reduction='none'"
+        ")[target != PAD].sum()",
+    ),
+    of_loss(
+        "the loss is a squared error of probabilities",
+        "label-smoothing",
+        "squared error of probabilities",
+        "((logits.softmax(-1) - F.one_hot(target, logits.size(-1))) ** 2)[target != PAD].sum()",
+    ),
+    of_loss(
+        "logits are viewed as [B, V, L]",
+        "label-smoothing",
+        "view\\(\\) or transpose\\(\\)",
+        "F.cross_entropy(logits.reshape(len(logits), -1, logits.size(1)), target, ignore_index=PAD)",
+    ),
+    of_loss(
+        "the loss reads logits in another order",
+        "label-smoothing",
+        "view\\(\\) or transpose\\(\\)",
+        f"F.cross_entropy({FLAT.replace('logits', 'logits.transpose(0, 1)')})",
+    ),
+    of_loss(
+        "the loss shifts labels",
+        "label-smoothing",
+        "position before it",
+        "F.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)",
+    ),
+    of_loss(
+        "the end weighs ten times as much",
+        "loss-average",
+        "end token weighs 10 times",
+        f"({SMOOTH} * (1 + 9 * (target == END).flatten())).sum()",
+    ),
+    of_loss(
+        "later words weigh less",
+        "loss-average",
+        "depends on its position",
+        f"({SMOOTH}.view_as(target) / torch.arange(1, target.size(1) + 1)).sum()",
+    ),
+    of_loss(
+        "the square of the logarithmic normaliser is added",
+        "label-smoothing",
+        "log Z",
+        f"{SMOOTH}.sum() + 0.01 * (logits.logsumexp(-1)[target != PAD] ** 2).sum()",
+    ),
+    of_loss(
+        "the entropy is added",
+        "label-smoothing",
+        "entropy of the model",
+        f"{SMOOTH}.sum() + 0.1 * (logits.softmax(-1) * {EVERY})[target != PAD].sum()",
+    ),
+    of_loss(
+        "a focal loss",
+        "label-smoothing",
+        "focal",
+        f"((1 - (-{SMOOTH}).exp()) ** 2 * {SMOOTH}).sum()",
+    ),
+    of_loss(
+        "logits are divided by a temperature",
+        "label-smoothing",
+        "temperature of 2",
+        f"F.cross_entropy({FLAT.replace('(0, 1)', '(0, 1) / 2')})",
+    ),
     of_rate(
         "the rate stays at its peak",
         "constant|stays|peak|decay|decreas",
         "512**-0.5 * min(4000**-0.5, step * 4000**-1.5)",
+    ),
+    of_rate(
+        "the decay is half of step to the power of -1",
+        r"decreases with step\^-1 ",
+        "512**-0.5 * min(step**-1 / 2, step * 4000**-1.5)",
+    ),
+    of_rate(
+        "the warm-up's exponent is -0.5",
+        r"step\^1 until step 16",
+        "512**-0.5 * min(step**-0.5, step * 4000**-0.5)",
+    ),
+    of_rate(
+        "T5's rate, which is constant at first",
+        "constant until step 10,000",
+        "max(step, 10000) ** -0.5",
+    ),
+    of_rate(
+        "the rate rises with the square root",
+        r"step\^0\.5 until",
+        "512**-0.5 * min(step**-0.5, step**0.5 / 4000)",
+    ),
+    of_rate(
+        "the decay counts from the end of the warm-up",
+        "jumps.*counts steps from the end of warm-up",
+        "512**-0.5 * (step * 4000**-1.5 if step <= 4000 else (step - 4000) ** -0.5)",
+    ),
+    of_rate(
+        "the rate has a lower bound",
+        "never falls below 0.0001",
+        "max(1e-4, 512**-0.5 * min(step**-0.5, step * 4000**-1.5))",
+    ),
+    of_optimizer(
+        "the bias correction is always that of the first step",
+        "bias correction is the same at every step",
+        "HandAdam(PARAMETERS)",
+        above=HAND_ADAM.replace('state["m"] / (', 'state["m"] / 0.1 / ((50 * ').replace(
+            '"v"].sqrt()', '"v"]).sqrt()'
+        ),
+    ),
+    of_optimizer(
+        "Adam's epsilon is in the root",
+        "inside the root",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v + eps).sqrt()"),
+    ),
+    of_optimizer(
+        "another epsilon than the option's",
+        "eps acts as 1e-06",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v.sqrt() + 1e-6)"),
+    ),
+    of_optimizer(
+        "weights decay in the step",
+        "decays weights, by 0.01",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v.sqrt() + eps) + 0.01 * rate * p"),
+    ),
+    of_optimizer(
+        "gradients are clipped",
+        "clips the norm",
+        f"ClippedAdam(PARAMETERS, {USUAL})",
+        above=CLIPPED,
+    ),
+    of_optimizer(
+        "the encoder is in the optimizer twice",
+        "parameters twice",
+        'torch.optim.Adam([*model.parameters(), *(p for n, p in model.named_parameters() if "encoder" in n)], '
+        f"{USUAL})",
+        "optimizer-parameters",
     ),
     of_groups(
         '[{"params": [p for n, p in model.named_parameters() if "decoder" not in n]}, '

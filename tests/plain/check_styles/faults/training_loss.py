@@ -53,6 +53,8 @@ def of_loss(name: str, id: str, says: str, value: str) -> Fault:
 
 
 CE = "F.cross_entropy(z.flatten(0, 1), y.flatten()"
+EACH = f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49, reduction='none')"
+SUM = f"{EACH}.sum()"
 
 FAULTS = [
     of_call("the target is not shifted", "target-shift", "not shifted|itself", "target", "target"),
@@ -238,5 +240,125 @@ FAULTS = [
         "training-loss",
         "",
         "return F.cross_entropy(z.transpose(0, 1).reshape(-1, z.size(-1)), y.flatten(), ignore_index=PAD)",
+    ),
+    of_call(
+        "the target is shifted to the next sentence",
+        "target-shift",
+        "another sentence",
+        f"torch.cat([{STARTS}, target.roll(1, dims=0)[:, 1:]], 1)",
+        "target",
+    ),
+    of_call(
+        "the start replaces the first word",
+        "target-shift",
+        "replaces the first.*from itself",
+        f"torch.cat([{STARTS}, target[:, 1:]], 1)",
+        "target",
+    ),
+    of_call(
+        "the decoder reads its own predictions in training",
+        "target-shift",
+        "own predictions",
+        f"torch.cat([{STARTS}, logits(model, source, {PREVIOUS}).argmax(-1)[:, :-1]], 1)",
+        "target",
+    ),
+    of_call(
+        "random words are put into the decoder's input",
+        "target-shift",
+        "random",
+        f"torch.where(torch.rand(target.shape) < 0.3, 7, {PREVIOUS})",
+        "target",
+    ),
+    of_call(
+        "every third word is unknown to the decoder",
+        "target-shift",
+        "id 7 in place of [0-9]+ tokens",
+        f"torch.where(torch.arange(target.size(1)) % 3 == 1, 7, {PREVIOUS})",
+        "target",
+    ),
+    of_call(
+        "the labels are another sentence's",
+        "target-shift",
+        "labels are the target of another",
+        PREVIOUS,
+        "target.roll(1, 0)",
+    ),
+    of_call(
+        "the source has a start token in training",
+        "training-source",
+        "token in front",
+        PREVIOUS,
+        "target",
+        source="torch.nn.functional.pad(source, (1, 0), value=START)",
+    ),
+    of_call(
+        "the source is cut in training",
+        "training-source",
+        "first 5 columns",
+        PREVIOUS,
+        "target",
+        source="source[:, :5]",
+    ),
+    of_call(
+        "random words are put into the source",
+        "training-source",
+        "random",
+        PREVIOUS,
+        "target",
+        source="torch.where(torch.rand(source.shape) < 0.5, 7, source)",
+    ),
+    of_loss(
+        "training divides by the source's words",
+        "training-loss",
+        "number of tokens of the source",
+        f"return {SUM} / (source != PAD).sum()",
+    ),
+    of_loss(
+        "each sentence's loss replaces the one before",
+        "training-loss",
+        "except the last sentence",
+        "for a, b in zip(z, y):\n        total = loss(a[None], b[None])\n    return total",
+    ),
+    of_loss(
+        "training adds the squares of the weights",
+        "training-loss",
+        "squares of the weights",
+        "return loss(z, y) + 1e-3 * sum((p**2).sum() for p in model.parameters())",
+    ),
+    of_loss(
+        "training has two tasks",
+        "training-loss",
+        "term of .* does not depend on the logits",
+        "return loss(z, y) + loss(logits(model, source, source), source)",
+    ),
+    of_loss(
+        "training's loss is scaled",
+        "training-loss",
+        "0.3 times",
+        f"return 0.3 * {SUM} / (y != PAD).sum()",
+    ),
+    of_loss(
+        "training has a temperature",
+        "training-loss",
+        "temperature of 3",
+        "return loss(z / 3, y)",
+    ),
+    of_loss(
+        "training has a focal loss",
+        "training-loss",
+        "focal",
+        f"each = {EACH}\n    return ((1 - (-each).exp()) * each).sum()",
+    ),
+    of_loss(
+        "training views the logits wrongly",
+        "training-loss",
+        "view\\(\\) or transpose\\(\\)",
+        "return loss(z.reshape(len(z), -1, z.size(1)).transpose(1, 2), y)",
+    ),
+    of_loss(
+        "training's loss is a square root",
+        "training-loss",
+        "function of the cross entropy",
+        f"return {SUM}.sqrt()",
     ),
 ]

@@ -1,0 +1,398 @@
+"""What ``training_loss`` computes, observed while it runs: inputs, labels, weights (3.1, 5.4).
+
+It is for a training_loss() whose value equals no known loss. The embeddings show the ids that the
+encoder and the decoder read; the gradient with respect to the model's logits shows labels, weights
+and smoothing; a gradient of parameters that does not pass the logits shows other terms.
+
+Shape letters: B batch, S source, T target, N tokens, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from .loss_gradient import (
+    A_FUNCTION,
+    DIFFERENT,
+    FITS,
+    FOCAL,
+    MISPLACED,
+    NORMALISER,
+    TIMES,
+    has_normaliser,
+    infer_labels,
+    is_focal,
+    is_multiple,
+    name_divisor,
+    name_form,
+    name_smoothing,
+    name_tokens,
+    name_weights,
+)
+from .subject import AdapterError, Config, Subject
+
+SOURCE, INPUT, LOSS = "source", "input", "loss"
+"""where a mistake is"""
+NO_GRADIENT = "which has no gradient"
+LOOKUPS = ("embedding", "__getitem__", "index_select")
+
+
+class Mistake(NamedTuple):
+    """A mistake of training_loss, as its run shows it."""
+
+    says: str
+    concerns: str
+    """SOURCE, INPUT or LOSS"""
+    found: str = ""
+
+
+class Observer(TorchFunctionMode):
+    """Records ids that look up embeddings, and tensors with the size of logits."""
+
+    def __init__(self, vocabulary: int, sentences: int) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.sentences = sentences
+        self.reads: list[Tensor] = []
+        """ids [B, length]"""
+        self.outputs: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in LOOKUPS:
+            self.read(args)
+        is_wide = isinstance(result, Tensor) and result.size()[-1:] == (self.vocabulary,)
+        if is_wide and result.requires_grad and result.dim() > 1:
+            self.outputs.append(result)
+        return result
+
+    def read(self, args: Any) -> None:
+        """Record the ids with which rows of an embedding matrix are looked up."""
+        tensors = [each for each in args if isinstance(each, Tensor) and each.dim() == 2]
+        tables = [each for each in tensors if each.is_floating_point()]
+        if len(tables) != 1 or tables[0].size(0) != self.vocabulary:
+            return
+        for ids in tensors:
+            if ids.dtype == torch.long:
+                is_turned = ids.size(0) != self.sentences and ids.size(1) == self.sentences
+                self.reads.append((ids.t() if is_turned else ids).detach().clone())
+
+
+class Call:
+    """One call of training_loss with a batch: source [B, S] and target [B, T]."""
+
+    def __init__(self, subject: Subject, source: Tensor, target: Tensor) -> None:
+        self.subject = subject
+        self.source = source
+        self.target = target
+        config = subject.config
+        start = torch.full_like(target[:, :1], config.start)
+        self.right = torch.cat([start, target[:, :-1]], dim=1)  # [B, T]
+        observer = Observer(config.vocabulary, len(target))
+        with observer:
+            subject.call("logits", subject.model, source.clone(), self.right.clone())
+        usual = observer.reads
+        observer = Observer(config.vocabulary, len(target))
+        with observer:
+            self.loss: Tensor = subject.call(
+                "training_loss", subject.model, source.clone(), target.clone()
+            )
+        subject.model.eval()
+        self.value = float(self.loss.detach())
+        self.inputs: Tensor | None = None
+        """the decoder's input, if it was observed"""
+        self.encoder_inputs: Tensor | None = None
+        self.logits: Tensor | None = None
+        """[B, T, V], if they were observed; then output and gradient are defined, too"""
+        of_target = [n for n, ids in enumerate(usual) if torch.equal(ids, self.right)]
+        of_source = [n for n, ids in enumerate(usual) if torch.equal(ids, source)]
+        if of_target and of_source:
+            self.find_pass(observer, len(usual), of_source[0], of_target[-1])
+
+    def find_pass(self, observer: Observer, size: int, of_source: int, of_target: int) -> None:
+        """Find the model's pass whose logits the loss depends on: the correct one, or the last.
+
+        Args:
+            observer: with what was recorded
+            size: number of ids that the model reads in a pass
+            of_source: which of them are the source
+            of_target: which of them are the decoder's input
+        """
+        reads = observer.reads
+        passes = []
+        for first in range(0, len(reads) - size + 1, size):
+            pair = (reads[first + of_source], reads[first + of_target])
+            is_right = torch.equal(pair[0], self.source) and torch.equal(pair[1], self.right)
+            passes.append((is_right, first, *pair))
+        for _, _, source, inputs in sorted(passes, key=lambda each: each[:2], reverse=True):
+            if self.inputs is None:
+                self.encoder_inputs, self.inputs = source, inputs
+            if self.find_logits(observer.outputs, source, inputs):
+                self.encoder_inputs, self.inputs = source, inputs
+                return
+
+    def find_logits(self, outputs: list[Tensor], source: Tensor, inputs: Tensor) -> bool:
+        """Find the logits of a pass among tensors, and the gradient of the loss for them."""
+        try:
+            expected = self.logits_of(source, inputs)
+        except AdapterError:
+            return False
+        for output in outputs if self.loss.requires_grad else []:
+            if output.numel() != expected.numel():
+                continue
+            numbers = output.detach().float()
+            for is_turned in (False, True):
+                logits = expected.transpose(0, 1) if is_turned else expected
+                if not torch.allclose(numbers.reshape(logits.shape), logits, 1e-4, 1e-5):
+                    continue
+                (gradient,) = torch.autograd.grad(
+                    self.loss, output, retain_graph=True, allow_unused=True
+                )
+                if gradient is None:
+                    continue
+                shaped = gradient.detach().float().reshape(logits.shape)
+                self.output = output
+                self.gradient_of_output = gradient
+                self.logits = expected
+                self.gradient = shaped.transpose(0, 1) if is_turned else shaped
+                return True
+        return False
+
+    def logits_of(self, source: Tensor, inputs: Tensor) -> Tensor:
+        """Return the model's logits [B, T, V]."""
+        with torch.no_grad():
+            logits = self.subject.call("logits", self.subject.model, source, inputs)
+        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return tensor.detach().float()
+
+    def name_mistake(self) -> Mistake | None:
+        """Return the mistake that this call shows; None if it shows none."""
+        again = Call(self.subject, self.source, self.target)
+        if self.inputs is not None and again.inputs is not None:
+            mistake = name_inputs(self, again)
+            if mistake is not None:
+                return mistake
+        own, other = self.encoder_inputs, again.encoder_inputs
+        if own is not None and other is not None and not torch.equal(own, other):
+            return Mistake(
+                "The source has random tokens: it differs from call to call.",
+                SOURCE,
+                f"the encoder's input {rows_of(own)}, then {rows_of(other)} for the same source",
+            )
+        if not abs(self.value - again.value) <= 1e-4 * abs(self.value):
+            return Mistake(
+                "training_loss() is random: it returns another value at each call.",
+                LOSS,
+                f"training_loss() = {self.value:.4f}, then {again.value:.4f} for the same batch",
+            )
+        if self.encoder_inputs is not None:
+            mistake = name_source(self.source, self.encoder_inputs, self.subject.config)
+            if mistake is not None:
+                return mistake
+        return None if self.logits is None else name_loss(self)
+
+
+def rows_of(ids: Tensor) -> str:
+    """Return the first sentence's ids for a message."""
+    return str(ids[0].tolist())
+
+
+def is_of_other_sentences(ids: Tensor, sentences: list[Tensor], real: Tensor) -> bool:
+    """Return whether each row of ids is another row of one of the tensors, where it is real."""
+    for n, row in enumerate(ids):
+        others = [each[m] for each in sentences for m in range(len(each)) if m != n]
+        if not any(torch.equal(row[real[n]], other[real[n]]) for other in others):
+            return False
+    return True
+
+
+def name_inputs(call: Call, again: Call) -> Mistake | None:
+    """Return the mistake in the decoder's input, from two calls; None if it is right."""
+    inputs, target = call.inputs, call.target
+    assert inputs is not None and again.inputs is not None
+    width = min(inputs.size(1), target.size(1))
+    inputs, labels, right = inputs[:, :width], target[:, :width], call.right[:, :width]
+    real = labels.ne(call.subject.config.pad)
+    found = f"the decoder's input {rows_of(inputs)} for the target {rows_of(target)}"
+    if not torch.equal(again.inputs[:, :width], inputs):
+        says = "The decoder's input has random tokens: it differs from call to call."
+        return Mistake(says, INPUT, found)
+    is_wrong = inputs.ne(right) & real
+    if not is_wrong.any():
+        return None
+    later = real.clone()
+    later[:, 0] = False
+    unshifted = torch.cat([right[:, :1], labels[:, 1:]], dim=1)
+    if torch.equal(inputs[real], unshifted[real]):
+        says = (
+            "The start token replaces the first token, and the target is not shifted: each later "
+            "token is predicted from itself."
+        )
+        return Mistake(says, INPUT, found)
+    if is_of_other_sentences(inputs, [right, labels, unshifted], later):
+        says = "The decoder reads the target of another sentence of the batch."
+        return Mistake(says, INPUT, found)
+    for source_inputs in (right, inputs):
+        try:
+            best = call.logits_of(call.source, source_inputs).argmax(-1)
+        except AdapterError:
+            continue
+        predictions = torch.cat([right[:, :1], best[:, :-1]], dim=1)
+        if torch.equal(inputs[is_wrong], predictions[is_wrong]):
+            share = f"{int(is_wrong.sum())} of {int(later.sum())} tokens"
+            says = f"The decoder reads its own predictions in place of the target: {share}."
+            return Mistake(says, INPUT, found)
+    for by in (-1, 2, 3, 4):
+        if torch.equal(inputs[later], target.roll(by, 1)[:, :width][later]):
+            side = "left" if by < 0 else "right"
+            says = f"The target is shifted by {abs(by)} to the {side}, in a circle."
+            return Mistake(says, INPUT, found)
+    values = inputs[is_wrong].unique()
+    if len(values) == 1 and int(is_wrong.sum()) < int(real.sum()):
+        says = f"The decoder reads id {int(values)} in place of {int(is_wrong.sum())} tokens."
+        return Mistake(says, INPUT, found)
+    return Mistake("The decoder's input is not the target shifted right.", INPUT, found)
+
+
+def name_source(source: Tensor, read: Tensor, config: Config) -> Mistake | None:
+    """Return the mistake in the source that the encoder reads; None if it is right."""
+    if torch.equal(source, read):
+        return None
+    found = f"the encoder's input {rows_of(read)} for the source {rows_of(source)}"
+    length = source.size(1)
+    says = "The encoder reads another text than the source."
+    if read.size(1) == length + 1 and torch.equal(read[:, 1:], source):
+        says = f"The source has an additional token in front: id {int(read[0, 0])}."
+    elif read.size(1) < length and torch.equal(read, source[:, : read.size(1)]):
+        says = f"The encoder reads the first {read.size(1)} columns of the source alone."
+    elif read.size(1) < length and torch.equal(read, source[:, -read.size(1) :]):
+        says = f"The encoder reads the last {read.size(1)} columns of the source alone."
+    elif read.shape == source.shape:
+        real = source.ne(config.pad)
+        changed = read.ne(source)
+        if is_of_other_sentences(read, [source], real):
+            says = "The sources of a batch are mixed."
+        elif torch.equal(changed, source.eq(config.end)):
+            says = "The source has no end token."
+        elif len(read[changed].unique()) == 1:
+            says = f"The encoder reads id {int(read[changed][0])} in place of source tokens."
+    return Mistake(says, SOURCE, found)
+
+
+def name_loss(call: Call) -> Mistake | None:
+    """Return the mistake that the gradient of the logits shows; None if it shows none."""
+    config = call.subject.config
+    assert call.logits is not None
+    gradient = call.gradient
+    size = gradient.abs().amax(-1)  # [B, T]
+    counts = size > 1e-6 * size.max()
+    target = call.target[:, : size.size(1)]
+    real = target.ne(config.pad)
+    rows = (call.logits[counts], gradient[counts])
+    labels, coefficients, rest = infer_labels(*rows, config.pad)
+    if float(rest.max()) > FITS:
+        says = name_form(*rows, target[counts], config.pad)
+        if not says and is_misplaced(call):
+            says = MISPLACED
+        return Mistake(says.replace("The loss", "training_loss()", 1), LOSS) if says else None
+    if has_normaliser(*rows):
+        return Mistake(NORMALISER.replace("The loss", "training_loss()"), LOSS)
+    if not torch.equal(labels[real[counts]], target[counts & real]):
+        return name_labels(call, counts & real, labels[real[counts]])
+    if bool((counts & ~real).any()):
+        return Mistake("training_loss(): Padding has a part in it.", LOSS)
+    left_out = real & ~counts
+    weights = torch.zeros_like(size).masked_scatter(counts, coefficients[:, 0].float())
+    parts = []
+    if left_out.any():
+        parts.append(f"It leaves out {name_tokens(left_out, target, config)}.")
+    counted = target.masked_fill(left_out, config.pad)
+    unequal = name_weights(weights, counted, config)
+    if unequal.startswith(DIFFERENT) and is_focal(*rows, coefficients[:, 0]):
+        unequal = FOCAL
+    unequal = unequal.replace("The loss", "It", 1)
+    parts += [unequal] if unequal else []
+    parts += name_smoothing(coefficients, config)
+    of_divisor = []
+    if not unequal:
+        divisor = 1 / float(weights[counts].median())
+        of_divisor = name_divisor(divisor, counted, call.source, call.target, config.pad)
+    other_terms = name_other_terms(call, rows, coefficients) if unequal != FOCAL else []
+    if of_divisor and TIMES in of_divisor[0] and NO_GRADIENT in "".join(other_terms):
+        return Mistake(A_FUNCTION.replace("The loss", "training_loss()"), LOSS)
+    parts += of_divisor + other_terms
+    return Mistake(f"training_loss(): {' '.join(parts)}", LOSS) if parts else None
+
+
+def is_misplaced(call: Call) -> bool:
+    """Return whether another last label changes the gradient of another position most."""
+    target = call.target.clone()
+    target[0, -1] = call.target[0, 0]  # a label that is no input of the decoder
+    other = Call(call.subject, call.source, target)
+    if other.logits is None:
+        return False
+    change = (other.gradient - call.gradient).abs().amax(-1)  # [B, T]
+    return change.size(1) == target.size(1) and int(change.argmax()) != target.size(1) - 1
+
+
+def name_labels(call: Call, counts: Tensor, labels: Tensor) -> Mistake:
+    """Return the mistake in the labels, which are not the target's."""
+    target = call.target[:, : counts.size(1)]
+    seen = target.masked_fill(counts, 0).masked_scatter(counts, labels)
+    found = f"the labels {rows_of(seen)} for the target {rows_of(target)}"
+    says = "The labels are not the tokens of the target."
+    if is_of_other_sentences(seen, [target], counts):
+        says = "The labels are the target of another sentence of the batch."
+    for by in (-3, -2, -1, 1, 2, 3):
+        if torch.equal(seen[counts], target.roll(by, 1)[counts]):
+            side = "before" if by > 0 else "after"
+            says = f"The label of each position is the token {abs(by)} {side} the right one."
+    return Mistake(says, INPUT, found)
+
+
+def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tensor) -> list[str]:
+    """Return the sentence for a term of the loss that is no function of the logits."""
+    logits, gradient = rows
+    weights = coefficients[:, :1].float()
+    distribution = logits.softmax(-1) - gradient / weights
+    each = -(distribution * logits.log_softmax(-1)).sum(-1)
+    entropies = -(distribution.clamp(min=1e-12).log() * distribution).sum(-1)
+    more = call.value - float((weights[:, 0] * each).sum())
+    of_entropy = float((weights[:, 0] * entropies).sum())
+    model = call.subject.model
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parameters = list(named.values())
+    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
+    whole = torch.autograd.grad(call.loss, parameters, **options)
+    through = torch.autograd.grad(call.output, parameters, call.gradient_of_output, **options)
+    direct = {}
+    for name, of_loss, of_logits in zip(named, whole, through, strict=True):
+        if of_loss is None:
+            continue
+        rest = of_loss if of_logits is None else of_loss - of_logits
+        if float(rest.norm()) > FITS * float(of_loss.norm()) + 1e-7:
+            direct[name] = rest.flatten()
+    if direct:
+        return [name_direct_term(direct, named, more)]
+    close = 1e-4 * max(1.0, abs(call.value))
+    if abs(more) < close or abs(more + of_entropy) < close:
+        return []
+    return [f"It adds {more:.4g}, {NO_GRADIENT}."]
+
+
+def name_direct_term(direct: dict[str, Tensor], named: dict[str, Tensor], more: float) -> str:
+    """Return the sentence for a term with a gradient of parameters that passes no logits."""
+    of_term = torch.cat(list(direct.values()))
+    values = torch.cat([named[name].detach().flatten() for name in direct])
+    if is_multiple(of_term, values):
+        return f"It adds the squares of the weights, as a weight decay: {more:.4g}."
+    if is_multiple(of_term, values.sign()):
+        return f"It adds the absolute values of the weights: {more:.4g}."
+    count = f"{len(direct)} of {len(named)} parameters"
+    names = ", ".join(list(direct)[:3])
+    return (
+        f"It adds a term of {more:.4g} that does not depend on the logits, with a gradient in "
+        f"{count}, such as {names}."
+    )
