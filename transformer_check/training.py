@@ -112,7 +112,7 @@ class LossOfLogits:
         position = int(change.argmax())
         if position == 1:
             return ""
-        if not change[1:].any() and position < 3:
+        if int(change.gt(1e-6 * change.max()).sum()) == 1 and position in (0, 2):
             side = "before" if position < 1 else "after"
             return f"The loss compares each label with the logits of the position {side} it."
         return MISPLACED

@@ -129,8 +129,8 @@ FAULTS = [
     ),
     of_loss(
         "the loss shifts labels",
-        "label-smoothing",
-        "position before it",
+        "label-smoothing|target-shift",
+        "position before it|token 1 after",
         "F.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)",
     ),
     of_loss(
