@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .findings import Finding, differs, not_run, passed, variant, waits_for
 from .layer import Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm, norm
-from .structure import PRE_NORM, structure_of
+from .structure import PRE_NORM, structure_of, sums_of
 from .subject import SAME, difference
 
 
@@ -108,8 +108,18 @@ def sums(layer: Layer) -> Finding:
     if not (is_post_norm(layer) or is_pre_norm(layer)):
         return waits_for("post-norm")
     structure = structure_of(layer)
-    if structure is not None and structure.mistake() and not structure.has_other_place:
-        return differs(structure.formula(), "LayerNorm(x + Sublayer(x))", says=structure.mistake())
+    if structure is None or not structure.has_other_place:
+        wrong = [each for each in sums_of(layer) if each.mistake()]
+        if wrong:
+            return differs(
+                "; ".join(f"{each.formula()} around {each.sublayer}" for each in wrong),
+                "x + Sublayer(x)",
+                says=wrong[0].mistake(),
+                explains=("feed-forward-place", "output-scale", "final-norm"),
+            )
+        if structure is not None and structure.mistake():
+            expected = "LayerNorm(x + Sublayer(x))"
+            return differs(structure.formula(), expected, says=structure.mistake())
     seen = places_of_biases(layer)
     hidden = seen.pop(NONE, 0)
     if not seen:

@@ -146,7 +146,28 @@ def mistake_of(norm: Norm) -> str:
     for name, expected in formulas(x, norm).items():
         if float((result - expected).abs().max()) < CLOSE * float(expected.std()):
             return "" if name == "sample" else name
-    return "it is another function than LayerNorm"
+    return factors_of_norm(norm, x) or "it is another function than LayerNorm"
+
+
+def factors_of_norm(norm: Norm, x: Tensor) -> str:
+    """Return the sentence for a norm that is a · LayerNorm(x) + b; empty if it is not.
+
+    Its gain and bias are those of a new model, unless it multiplies by zero then.
+    """
+    standard = standardise(x, (-1,))
+    with torch.no_grad():
+        result = norm.module(x.clone())
+    shift = float(result.mean())
+    factor = float((result * standard).mean())
+    if float((result - factor * standard - shift).abs().max()) > CLOSE * float(standard.std()):
+        return ""
+    parts = []
+    if abs(factor - 1) > CLOSE:
+        parts.append(f"it multiplies the normalised token by {factor:.3g}")
+    if abs(shift) > CLOSE:
+        parts.append(f"it adds {shift:.3g}")
+    found = " and ".join(parts)
+    return f"{found}, with the gain and bias of a new model" if found else ""
 
 
 def epsilon_of_norm(norm: Norm) -> float:
@@ -219,7 +240,7 @@ def layer_norms(subject: Subject) -> Finding:
             f"{len(wrong)} of {len(norms)} norms: {first}",
             expected,
             says=f"A norm is not LayerNorm: {first}.",
-            fix="Use nn.LayerNorm(d_model).",
+            fix="Use nn.LayerNorm(d_model), whose gain is one and whose bias is zero at first.",
             modules=tuple(wrong),
             explains=(*BREAKS, *MIXES) if "not per token" in first else BREAKS,
         )

@@ -51,7 +51,7 @@ def record_norms(subject: Subject, model: nn.Module) -> Iterator[list[Call]]:
 
     def keep(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
         if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
-            calls.append(Call(module, arguments[0], output))
+            calls.append(Call(module, arguments[0].clone(), output))  # some code adds in place
 
     handles = [m.register_forward_hook(keep) for m, _ in norm_modules(subject, model)]
     try:
@@ -117,11 +117,30 @@ class Norms:
             finally:
                 for gain in gains:
                     gain.data.fill_(1)
-        lengths = {"encoder": source.size(1), "decoder": target.size(1)}
-        self.calls = {
-            side: [c for c in calls if c.x.numel() == length * subject.config.d_model]
+        self.calls = self.of_sides(calls)
+        with record_norms(subject, model) as usual_calls:
+            subject.logits(source, target)
+        self.usual_calls = self.of_sides(usual_calls)
+        """the calls of the unchanged model"""
+
+    def of_sides(self, calls: list[Call]) -> dict[str, list[Call]]:
+        """Return the calls of each side, known by the length of their input."""
+        width = self.subject.config.d_model
+        lengths = {"encoder": self.subject.source.size(1), "decoder": self.subject.target.size(1)}
+        return {
+            side: [c for c in calls if c.x.numel() == length * width]
             for side, length in lengths.items()
         }
+
+    def norms_of_norms(self, side: str) -> list[nn.Module]:
+        """Return the norms of a side whose input is the output of the norm before."""
+        calls = self.usual_calls[side]
+        pairs = zip(calls, calls[1:], strict=False)
+        return [
+            after.module
+            for before, after in pairs
+            if difference(before.y, after.x.reshape(before.y.shape)) < 1e-6
+        ]
 
     def places(self, side: str) -> list[str]:
         """Return the place of each norm after the first of a side."""
@@ -156,13 +175,22 @@ def look_for_pre_norm(subject: Subject, side: str) -> Finding:
     places = norms_of(subject).places(side)
     if not places:
         return not_run("no module with a gain of d_model ones was called: norms without gains")
-    if 2 * places.count(PRE) < len(places):  # some code normalises an input once more
+    if not is_mostly_pre_norm(places):
         return passed()
+    other = next(each for each in SIDES if each != side)
+    places_of_other = norms_of(subject).places(other)
+    is_alone = bool(places_of_other) and not is_mostly_pre_norm(places_of_other)
     return variant(
         f"x + Sublayer(LayerNorm(x)) in {places.count(PRE)} of {len(places)} places",
         "LayerNorm(x + Sublayer(x))",
+        says=f"The {side} alone is pre-norm: x + Sublayer(LayerNorm(x))." if is_alone else "",
         modules=norms_of(subject).modules(side, PRE),
     )
+
+
+def is_mostly_pre_norm(places: list[str]) -> bool:
+    """Return whether at least half of the norms are of pre-norm; some code normalises again."""
+    return bool(places) and 2 * places.count(PRE) >= len(places)
 
 
 for _side in SIDES:

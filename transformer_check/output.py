@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .arrows import list_parts, self_attention_without_source
-from .findings import Finding, differs, not_run, passed
+from .findings import Finding, differs, not_run, passed, variant
+from .norms import SIDES, norms_of
 from .registry import check_of
 from .scores import slope_of
 from .subject import Subject, set_to_zero
@@ -294,12 +295,36 @@ def stacks_end_with_norms(wiring: Wiring) -> Finding:
     if 2.0 not in gains.of_logits():
         missing.append("the decoder")
     if not missing:
-        return passed()
+        return look_for_norms_of_norms(wiring.subject)
     return differs(
         f"no LayerNorm gain multiplies the output of {' and '.join(missing)}",
         "one in each stack",
         fix="If the layers are pre-norm, add a LayerNorm after the last layer; if they are "
         "post-norm, apply no operation after it.",
+    )
+
+
+def look_for_norms_of_norms(subject: Subject) -> Finding:
+    """Look for norms that read another norm's output, such as a last norm after post-norm layers."""
+    norms = norms_of(subject)
+    again = {side: norms.norms_of_norms(side) for side in SIDES}
+    sides = [side for side, modules in again.items() if modules]
+    if not sides:
+        return passed()
+    modules = subject.names_of(module for side in sides for module in again[side])
+    ends = [side for side in sides if again[side][-1] is norms.usual_calls[side][-1].module]
+    if ends:
+        stacks = f"the {' and the '.join(ends)} {'end' if len(ends) > 1 else 'ends'}"
+        says = f"{stacks.capitalize()} with two LayerNorms: the last normalises a norm's output."
+    else:
+        says = f"A LayerNorm of the {sides[0]} normalises the output of another LayerNorm."
+    return variant(
+        f"norms of the output of a LayerNorm: {', '.join(modules)}",
+        "one LayerNorm after each residual sum",
+        says=says,
+        fix="Remove the second LayerNorm: post-norm layers end with one; only pre-norm needs a last.",
+        modules=modules,
+        explains=("parameter-count",),
     )
 
 

@@ -1,8 +1,11 @@
-"""The sum and the norms around the feed-forward network of a first layer (3.1).
+"""The sums and the norms around the sub-layers of a first layer (3.1).
 
 With attention's parameters zero, a layer is a formula of its input and of the feed-forward network,
 whose matrices are known: norm(a · x + c · F(x)) in the paper, with a = c = 1. Every combination of
 places of the norm and of factors is compared with the layer's output.
+
+The factors of each residual sum are also measured at the inputs of the norms: with all sub-layers
+zero such an input is a · x, and the bias of a sub-layer adds c times its values.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,11 +13,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .activation import ACTIVATIONS
 from .layer import EXACT, Layer, ffn_matrices, norm
-from .subject import difference
+from .norms import record_norms
+from .subject import SAME, difference
 
 Function = Callable[[Tensor], Tensor]
 
@@ -149,3 +153,109 @@ def structure_of(layer: Layer) -> Structure | None:
                 if difference(apply(structure, x, network), output) < 100 * EXACT:
                     return structure
     return None
+
+
+# ---- the factors of each sum ---------------------------------------------------------------------
+
+
+class Sum(NamedTuple):
+    """A residual sum of the first layer: x_factor · x + output_factor · Sublayer(x)."""
+
+    sublayer: str
+    x_factor: float
+    output_factor: float
+
+    def formula(self) -> str:
+        """Return the sum as a formula, such as 2 x + Sublayer(x)."""
+        x = "x" if self.x_factor == 1 else f"{self.x_factor:.3g} x"
+        sign = "-" if self.output_factor < 0 else "+"
+        size = abs(self.output_factor)
+        return f"{x} {sign} {'' if size == 1 else f'{size:.3g} '}Sublayer(x)"
+
+    def mistake(self) -> str:
+        """Return the sentence for factors other than one; empty if both are one."""
+        if self.x_factor == self.output_factor == 1:
+            return ""
+        if self.x_factor == self.output_factor:
+            return f"A residual sum is multiplied by {self.x_factor:.3g}."
+        if self.x_factor != 1 and self.output_factor != 1:
+            return f"A residual sum is {self.formula()}: both terms are multiplied."
+        if self.output_factor == -1:
+            return "A sub-layer's output is subtracted from its input instead of added."
+        words = {2.0: "twice", 0.5: "half of"}
+        if self.output_factor != 1:
+            word = words.get(self.output_factor, f"{self.output_factor:.3g} times")
+            return f"The residual sum adds {word} the sub-layer's output."
+        factor = self.x_factor
+        times = {2.0: "its input twice", 0.5: "half of its input"}.get(factor)
+        return f"A residual connection adds {times or f'{factor:.3g} times its input'}."
+
+
+def factor_between(x: Tensor, y: Tensor) -> float | None:
+    """Return the factor c of y = c · x, rounded to 1 if it is close; None if there is none."""
+    factor = float((x * y).sum() / (x * x).sum().clamp(min=1e-12))
+    if float((y - factor * x).abs().max()) > 1e-3 * float(x.abs().max()):
+        return None
+    return float(round(factor)) if abs(factor - round(factor)) < 1e-3 else factor
+
+
+def points_of(layer: Layer, bias: nn.Parameter | None = None) -> list[Tensor]:
+    """Return the input and output of each norm of the layer, and its output, all like x.
+
+    The sub-layers return zero, except for the bias of one of them, which is :func:`values_of`.
+    """
+    x = layer.x
+    with record_norms(layer.subject, layer.subject.model) as calls:
+        output = layer.bare(x) if bias is None else layer.with_bias(x, bias, values_of(layer))
+    points = []
+    for call in calls:
+        if call.x.numel() == x.numel():
+            points += [call.x.reshape(x.shape), call.y.reshape(x.shape)]
+    return [*points, output]
+
+
+def values_of(layer: Layer) -> Tensor:
+    """Return random numbers [D] for a bias."""
+    return torch.randn(layer.x.size(-1), generator=torch.Generator().manual_seed(21))
+
+
+@lru_cache(maxsize=2)
+def sums_of(layer: Layer) -> list[Sum]:
+    """Return the measured residual sums of a layer, in order.
+
+    The list is empty if the layer has not one norm per sub-layer, or a sum is no multiple of x. The
+    factor of an output is 1 if the sub-layer has no bias to measure it with.
+    """
+    points = points_of(layer)
+    count = layer.sublayers
+    if len(points) != 2 * count + 1:
+        return []
+    if difference(points[-1], points[-2]) < SAME:  # post-norm: the last norm's output is returned
+        sources = [layer.x, *points[1:-2:2]]
+        totals = points[:-1:2]
+        first_total = 0
+    else:
+        sources = points[:-1:2]
+        totals = points[2::2]
+        first_total = 2
+    of_x = [factor_between(x, total) for x, total in zip(sources, totals, strict=True)]
+    of_outputs = dict.fromkeys(range(count), 1.0)
+    for bias in layer.biases():
+        pairs = enumerate(zip(points, points_of(layer, bias), strict=True))
+        changed = [n for n, (before, after) in pairs if not torch.equal(before, after)]
+        first = (changed[0] if changed else -1) - first_total
+        if first < 0 or first % 2 or first // 2 >= count:
+            continue  # the bias of a norm, or one without effect
+        change = points_of(layer, bias)[changed[0]] - points[changed[0]]
+        factor = factor_between(values_of(layer).expand_as(change), change)
+        if factor is None:
+            return []
+        of_outputs[first // 2] = factor
+    names = ["self-attention", "cross-attention", "the feed-forward network"]
+    names = names if layer.is_decoder else [names[0], names[2]]
+    sums = []
+    for n, x_factor in enumerate(of_x):
+        if not x_factor:
+            return []
+        sums.append(Sum(names[n], x_factor, of_outputs[n]))
+    return sums

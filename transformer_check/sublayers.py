@@ -6,7 +6,7 @@ Shape letters: L length, S source, D d_model.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .findings import Finding, differs, not_run, passed
 from .first_layer import sums
@@ -162,9 +162,9 @@ def attention_widths(layer: Layer) -> Finding:
             "the matrices of the feed-forward network cannot be distinguished from those of "
             "attention"
         )
-    seen = sum(p.numel() for p in layer.attention if layer.subject.is_matrix(p))
+    seen = count_attention(layer)
+    expected = expected_attention(layer)
     d_k, d_v = c.widths()
-    expected = 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
     if seen == expected:
         return passed()
     widths = {scale.width for scale in scales_of(layer.subject).scales}
@@ -198,11 +198,86 @@ def ffn_width(layer: Layer) -> Finding:
     if len(matrices) > 2 and config.d_ff % config.d_model == 0:
         return not_run("other matrices are as wide as d_ff: give CONFIG another size")
     shapes = [list(p.shape) for p in (*layer.ffn, *layer.attention) if p.dim() > 1]
+    found = f"matrices of the layer: {', '.join(map(str, shapes))}"
+    expected = f"two of {config.d_model} by {config.d_ff}"
+    if is_gated(layer):
+        return differs(
+            found,
+            expected,
+            says="The feed-forward network is gated: it multiplies two products of its input.",
+            fix="Compute W_2(relu(W_1 x + b_1)) + b_2, with two matrices (equation 2).",
+        )
+    if not matrices and count_attention(layer) == expected_attention(layer):
+        return differs(
+            f"{found}, all of attention",
+            expected,
+            says="The layer has no feed-forward network.",
+            fix="Add a feed-forward network, with a residual connection and LayerNorm, after "
+            "attention.",
+            explains=("residual-sums", "sublayer-dropout", "dropout-places", "gradients"),
+        )
+    says = ""
+    if len(matrices) > 2:
+        says = f"The feed-forward network has {len(matrices)} matrices instead of two."
     return differs(
-        f"matrices of the layer: {', '.join(map(str, shapes))}",
-        f"two of {config.d_model} by {config.d_ff}",
-        fix="Pass config.d_ff to the feed-forward network.",
+        found,
+        expected,
+        says=says,
+        fix="Pass config.d_ff to the feed-forward network." if len(matrices) < 2 else "",
     )
+
+
+def count_attention(layer: Layer) -> int:
+    """Count the numbers in the matrices of attention."""
+    return sum(p.numel() for p in layer.attention if layer.subject.is_matrix(p))
+
+
+def expected_attention(layer: Layer) -> int:
+    """Return the number of numbers in the matrices of the paper's attention."""
+    c = layer.subject.config
+    d_k, d_v = c.widths()
+    return 2 * c.d_model * c.heads * (d_k + d_v) * (layer.sublayers - 1)
+
+
+def is_gated(layer: Layer) -> bool:
+    """Return whether the network multiplies two products of its input.
+
+    Then its output is zero where one of the two is zero. They are two matrices, or the halves of one.
+    """
+    own = matrices_of_network(layer)
+    widths = [next(size for size in p.shape if size != layer.x.size(-1)) for p in own]
+    parts = [p.detach() for p in own]
+    if len(own) == 2 and max(widths) == 2 * min(widths):
+        fused = parts.pop(widths.index(max(widths)))
+        parts += fused.chunk(2, dim=list(fused.shape).index(max(widths)))
+    elif len(own) != 3 or len(set(widths)) > 1:
+        return False
+    named = {id(p) for p in own}
+    rest = [p for p in (*layer.attention, *layer.ffn) if id(p) not in named]
+    zero = 0
+    bare = layer.bare(layer.x)
+    for part in parts:
+        with set_to_zero(rest), torch.no_grad():
+            values = part.clone()
+            part.zero_()
+            zero += difference(bare, layer(layer.x)) < SAME
+            part.copy_(values)
+    return zero > 1  # the last matrix is one of them
+
+
+def matrices_of_network(layer: Layer) -> list[nn.Parameter]:
+    """Return the matrices of the feed-forward network, of any width that attention does not have."""
+    c = layer.subject.config
+    of_attention = {c.d_model, c.heads}
+    for width in c.widths():
+        of_attention |= {width, *(n * c.heads * width for n in (1, 2, 3))}
+    own = []
+    for p in (*layer.ffn, *layer.attention):
+        sizes = [size for size in p.shape if size > 1]
+        is_wide = c.d_ff in sizes or not set(sizes) <= of_attention
+        if len(sizes) == 2 and sizes.count(c.d_model) == 1 and is_wide:
+            own.append(p)
+    return own
 
 
 @check_of_layers(
@@ -210,20 +285,35 @@ def ffn_width(layer: Layer) -> Finding:
     "3.3",
     passes="The feed-forward network is applied to each position separately.",
     fails="An operation other than attention mixes positions.",
-    explains=("activation", "feed-forward-place", "permutation", "source-padding"),
+    explains=(
+        *("activation", "feed-forward-place", "permutation", "source-padding", "target-padding"),
+        *("head-concatenation", "causal-mask", "feed-forward-size"),
+    ),
 )
 def ffn_positions(layer: Layer) -> Finding:
     """Check that, without attention, changing a token changes no other token's output."""
+    place = 2
     changed = layer.x.clone()
-    changed[:, 2] = changed[:, 2].flip(-1)
+    changed[:, place] = changed[:, place].flip(-1)
     away = (layer.with_ffn(layer.x) - layer.with_ffn(changed)).abs()
-    away[:, 2] = 0
+    away[:, place] = 0
     if away.max() < 1e-3:
         return passed()
+    reached = [n - place for n, row in enumerate(away[0]) if float(row.max()) > 1e-3]
+    without = (layer.bare(layer.x) - layer.bare(changed)).abs()
+    without[:, place] = 0
+    has_kernel = any(sum(size > 1 for size in p.shape) > 2 for p in layer.ffn)
+    says = ""
+    if without.max() < 1e-3:
+        says = "The feed-forward network reads other positions than its own."
+        if has_kernel:
+            says = "The feed-forward network is a convolution over neighbouring positions."
     return differs(
-        "with attention set to zero, changing a token changes the outputs of other tokens by "
-        f"{float(away.max()):.2g}",
+        "with attention set to zero, changing a token changes the outputs of the tokens at "
+        f"{', '.join(f'{n:+}' for n in reached)} from it by {float(away.max()):.2g}",
         "no change",
+        says=says,
+        explains=("parameter-count",) if has_kernel else (),
     )
 
 
