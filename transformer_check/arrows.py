@@ -155,7 +155,7 @@ def residual_connections(wiring: Wiring) -> Finding:
     "3.1",
     passes="Every sub-layer's output reaches the next layer.",
     fails="A sub-layer's output does not reach the next layer.",
-    explains=("feed-forward-place", "residual-sums", "gradients"),
+    explains=("feed-forward-place", "residual-sums", "gradients", "pre-norm"),
 )
 def output_reaches_next_layer(wiring: Wiring) -> Finding:
     """Check that changing a sub-layer's output changes the next layer's input.
@@ -179,12 +179,34 @@ def output_reaches_next_layer(wiring: Wiring) -> Finding:
         lost.append(last)
     if not lost:
         return passed()
+    skipped = skipped_layer(wiring, lost)
+    if skipped:
+        return differs(
+            f"the output of {list_parts(lost)} does not reach the next layer",
+            "each layer reads the output of the layer before it",
+            says=skipped,
+            modules=wiring.modules_of(lost),
+            fix="Give each layer's output to the next layer: x = layer(x).",
+        )
     return differs(
         f"the output of {list_parts(lost)} does not reach the next layer",
         "every output in the next residual sum",
         modules=wiring.modules_of(lost),
         fix="Add each sub-layer's own input to its output, not the layer's input or an earlier x.",
     )
+
+
+def skipped_layer(wiring: Wiring, lost: list[Part]) -> str:
+    """Return the sentence for a layer whose successor reads its input; empty if there is none."""
+    for name, kinds in (("encoder", ENCODER), ("decoder", DECODER)):
+        for layer in range(1, wiring.subject.config.layers):
+            own = [p for p in wiring.parts if p.kind in kinds and p.layer == layer]
+            if own and all(part in lost for part in own):
+                return (
+                    f"The output of {name} layer {layer} is lost: layer {layer + 1} reads the same "
+                    f"input as layer {layer}."
+                )
+    return ""
 
 
 def top_layer(wiring: Wiring, layer: int) -> tuple[int, str]:

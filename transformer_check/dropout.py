@@ -154,6 +154,15 @@ def dropout_rate(subject: Subject) -> Finding:
 
 INSIDE = ("attention weights", "feed-forward activations")
 
+WHOLE = "whole layers or sub-layers"
+STRAYS = {
+    WHOLE: "Whole layers or sub-layers are left out at random in training.",
+    "logits": "Dropout is applied to the logits.",
+    "queries, keys or values": "Dropout is applied to queries, keys or values.",
+    "parameters": "Dropout is applied to parameters instead of activations.",
+}
+"""place of random numbers that the paper does not have → sentence"""
+
 CountsCheck = Callable[[Config, Counter[str]], Finding]
 
 
@@ -189,10 +198,21 @@ def list_counts(counts: Counter[str], places: Iterable[str]) -> str:
 def dropout_places(config: Config, counts: Counter[str]) -> Finding:
     """Compare the dropouts on embeddings and sub-layer outputs with the paper's."""
     expected = expected_dropouts(config)
-    if {place: counts[place] for place in expected} == expected and not counts["other"]:
+    strays = ("other", *STRAYS)
+    is_right = {place: counts[place] for place in expected} == expected
+    if is_right and not any(counts[place] for place in strays):
         return passed()
-    places = [place for place in counts if place in expected or place == "other"]
-    return differs(f"dropouts: {list_counts(counts, places)}", list_counts(expected, expected))
+    places = [place for place in counts if place in expected or place in strays]
+    says = next((sentence for place, sentence in STRAYS.items() if counts[place]), "")
+    missing = [place for place in expected if counts[place] <= 1]
+    if not says and len(missing) < len(expected):
+        says = "".join(f"The {place}'s layers have no dropout." for place in missing)
+    return differs(
+        f"dropouts: {list_counts(counts, places) or 'none'}",
+        list_counts(expected, expected),
+        says=says,
+        explains=("training-mode",) if counts[WHOLE] else (),
+    )
 
 
 @check_of_counts(
@@ -214,15 +234,44 @@ def expected_dropouts(c: Config) -> Counter[str]:
 @lru_cache(maxsize=1)
 def dropout_counts(subject: Subject) -> Counter[str]:
     """Count the dropouts of a model in training, by the shapes of their random numbers."""
+    source, target = subject.source, subject.target
+    _, _, trace = run_in_training(subject, "logits", source, target)
+    counts = Counter(place_of_draw(subject, shape) for shape in trace.draws)
+    if len(trace.softmaxes) < softmaxes_in_evaluation(subject):
+        counts[WHOLE] += 1
+    return counts
+
+
+def softmaxes_in_evaluation(subject: Subject) -> int:
+    """Count the softmaxes of a run in evaluation mode."""
+    with trace_model() as trace:
+        subject.logits(subject.source, subject.target)
+    return len(trace.softmaxes)
+
+
+def place_of_draw(subject: Subject, shape: tuple[int, ...]) -> str:
+    """Return the place of a dropout in the model, by the shape of its random numbers."""
     c = subject.config
     batch, length = subject.source.shape
     steps = subject.target.size(1)
-    _, _, trace = run_in_training(subject, "logits", subject.source, subject.target)
-    counts: Counter[str] = Counter()
+    numel = math.prod(shape)
     rows = {batch * length: "encoder", batch * steps: "decoder"}
-    for shape in trace.draws:
-        count = torch.Size(shape).numel() // shape[-1] if shape else 0
-        kinds = {c.d_model: rows.get(count, "other"), c.d_ff: INSIDE[1]}
-        kinds |= {length: INSIDE[0], steps: INSIDE[0]}
-        counts[kinds.get(shape[-1] if shape else 0, "other")] += 1
-    return counts
+    lengths = {(length, length), (steps, steps), (steps, length)}
+    where = subject.layouts.get(len(shape), (-2, -1))
+    if len(shape) > 1 and (shape[where[0]], shape[where[1]]) in lengths:
+        return INSIDE[0]
+    if numel in (1, batch):
+        return WHOLE
+    places = {
+        c.d_model: rows.get(numel // c.d_model, ""),
+        c.d_ff: INSIDE[1],
+        c.vocabulary: "logits",
+    }
+    place = places.get(shape[-1], "")
+    if place:
+        return place
+    if any(p.shape == shape for p in subject.model.parameters()):
+        return "parameters"
+    if numel in {count * c.heads * width for count in rows for width in c.widths()}:
+        return "queries, keys or values"
+    return "other"

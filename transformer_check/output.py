@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .arrows import list_parts, self_attention_without_source
 from .findings import Finding, differs, not_run, passed, variant
-from .norms import SIDES, norms_of
+from .norms import BRANCH, SIDES, norms_of
 from .registry import check_of
 from .scores import slope_of
 from .subject import Subject, set_to_zero
@@ -170,6 +170,16 @@ def logits_not_multiplied(subject: Subject) -> Finding:
     """Check that the matrix multiplies rows of mean 0 and variance 1, as of a new LayerNorm."""
     if not subject.output.requires_grad:
         return not_run(NO_GRADIENT)
+    extra = layers_after_stack(subject)
+    if extra:
+        return differs(
+            f"{', '.join(extra)} called after the decoder's last norm",
+            "the output matrix alone",
+            says=f"A matrix comes between the decoder and the output matrix: {extra[0]}.",
+            fix="Multiply the output of the last decoder layer by the output matrix itself.",
+            modules=extra,
+            explains=("parameter-count", "final-norm", "stray-activation"),
+        )
     rows = last_rows(subject)
     if rows is None:
         return not_run("the logits are not a matrix [V, d_model] times activations")
@@ -198,6 +208,38 @@ def logits_not_multiplied(subject: Subject) -> Finding:
         says=f"The logits are multiplied by {near[0] if near else f'{factor:.3g}'}.",
         fix="Remove the factor: √d_model multiplies the embeddings, not the logits.",
     )
+
+
+def layers_after_stack(subject: Subject) -> tuple[str, ...]:
+    """Return the modules with a square matrix that are called after the decoder's last layer.
+
+    The last layer ends with the last norm, unless this norm belongs to a layer without a residual
+    connection: its input is then zero where all matrices are zero.
+    """
+    norms = norms_of(subject)
+    places = norms.places("decoder")
+    if not places or places.count(BRANCH) > 1:
+        return ()
+    calls = norms.usual_calls["decoder"]
+    last = calls[-2 if places[-1] == BRANCH else -1].module
+    called: list[nn.Module] = []
+
+    def keep(module: nn.Module, *_: object) -> None:
+        called.append(module)
+
+    width = subject.config.d_model
+    handles = []
+    for module in subject.model.modules():
+        own = module.parameters(recurse=False)
+        if module is last or any(p.shape == (width, width) for p in own):
+            handles.append(module.register_forward_hook(keep))
+    try:
+        subject.logits(subject.source[:1], subject.target[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    end = len(called) - called[::-1].index(last) if last in called else len(called)
+    return subject.names_of(called[end:])
 
 
 def gains_in(subject: Subject) -> list[nn.Parameter]:
@@ -305,7 +347,7 @@ def stacks_end_with_norms(wiring: Wiring) -> Finding:
 
 
 def look_for_norms_of_norms(subject: Subject) -> Finding:
-    """Look for norms that read another norm's output, such as a last norm after post-norm layers."""
+    """Look for norms that read another norm's output, such as a last one after post-norm layers."""
     norms = norms_of(subject)
     again = {side: norms.norms_of_norms(side) for side in SIDES}
     sides = [side for side, modules in again.items() if modules]
@@ -322,7 +364,7 @@ def look_for_norms_of_norms(subject: Subject) -> Finding:
         f"norms of the output of a LayerNorm: {', '.join(modules)}",
         "one LayerNorm after each residual sum",
         says=says,
-        fix="Remove the second LayerNorm: post-norm layers end with one; only pre-norm needs a last.",
+        fix="Remove the second LayerNorm: post-norm layers end with one, pre-norm layers do not.",
         modules=modules,
         explains=("parameter-count",),
     )

@@ -353,7 +353,12 @@ def scales_of(subject: Subject) -> Scales:
     """Return the trace of a subject's products, made once for all checks."""
     c = subject.config
     with trace_model(), Scales(subject.layouts, c.d_ff, c.heads) as trace:
-        subject.logits(subject.source[:1], subject.target[:1])
+        logits = subject.logits(subject.source[:1], subject.target[:1])
+    name = trace.activation(logits)
+    if place(logits) in trace.weights:
+        name = "A softmax over another dimension than the vocabulary"
+    if name not in ("", "LayerNorm", "norm"):
+        trace.strays.insert(0, (name, "logits"))
     return trace
 
 
@@ -361,8 +366,16 @@ STRAYS = {
     "queries or keys": "{} is applied to queries or keys before their product.",
     "values": "{} is applied to the values of attention.",
     "sum": "{} is applied to a sub-layer's output before the residual sum.",
+    "logits": "{} is applied to the logits.",
     "matrix": "{} comes before a projection that reads the layer's input or output.",
 }
+
+
+AFTER_LOGITS = (
+    *("softmax-dimension", "residual-connections", "sublayer-output-used", "encoder-output"),
+    *("causal-mask", "gradients", "decoder-input", "heads", "source-dependence", "attention-scale"),
+)
+"""checks that may fail for an activation of the logits"""
 
 
 @check_of(
@@ -391,7 +404,9 @@ def stray_activations(subject: Subject) -> Finding:
         name, use = strays[0]
         found = ", ".join(f"{name} ({use})" for name, use in strays)
         says = STRAYS[use].format(name)
-        return differs(found, "a ReLU in the feed-forward networks alone", says=says)
+        explains = AFTER_LOGITS if use == "logits" else ()
+        expected = "a ReLU in the feed-forward networks alone"
+        return differs(found, expected, says=says, explains=explains)
     if factors:
         number = f"{factors.pop():.4g}"
         says = f"The attention weights are multiplied by {number} after the softmax."

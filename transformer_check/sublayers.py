@@ -217,8 +217,12 @@ def ffn_width(layer: Layer) -> Finding:
             explains=("residual-sums", "sublayer-dropout", "dropout-places", "gradients"),
         )
     says = ""
+    own = matrices_of_network(layer)
+    widths = {size for p in own for size in p.shape} - {config.d_model, 1}
     if len(matrices) > 2:
         says = f"The feed-forward network has {len(matrices)} matrices instead of two."
+    elif not matrices and len(own) == 2 and len(widths) == 1:
+        says = f"The feed-forward network has {widths.pop()} activations instead of {config.d_ff}."
     return differs(
         found,
         expected,
@@ -242,7 +246,7 @@ def expected_attention(layer: Layer) -> int:
 def is_gated(layer: Layer) -> bool:
     """Return whether the network multiplies two products of its input.
 
-    Then its output is zero where one of the two is zero. They are two matrices, or the halves of one.
+    Then its output is zero if one of the two is zero. They are two matrices, or halves of one.
     """
     own = matrices_of_network(layer)
     widths = [next(size for size in p.shape if size != layer.x.size(-1)) for p in own]
@@ -266,7 +270,7 @@ def is_gated(layer: Layer) -> bool:
 
 
 def matrices_of_network(layer: Layer) -> list[nn.Parameter]:
-    """Return the matrices of the feed-forward network, of any width that attention does not have."""
+    """Return the matrices of the network, of any width that attention does not have."""
     c = layer.subject.config
     of_attention = {c.d_model, c.heads}
     for width in c.widths():

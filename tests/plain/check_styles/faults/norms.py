@@ -1,6 +1,6 @@
 """Layer normalisation and residual connections."""
 
-from .fault import Fault
+from .fault import Edits, Fault
 
 A_NORM = "nn.LayerNorm(config.d_model, eps=1e-6)"
 M_NORM = "nn.LayerNorm(config.d_model)"
@@ -32,10 +32,20 @@ def of_norm(name: str, id: str, says: str, body: str, s_body: str = "") -> Fault
     )
 
 
+def of_cross(s: str) -> Edits:
+    """Return the edit of cross-attention in sequence_first."""
+    return [
+        (
+            "y = self.cross(x, memory, memory_hidden, cross_cache)\n            x = self.cross_norm(x + self.drop(y))",
+            f"n, f = self.cross_norm, lambda x: self.drop(self.cross(x, memory, memory_hidden, cross_cache))\n            x = {s}",
+        )
+    ]
+
+
 def of_layers(
-    name: str, id: str, says: str, a: str, m: str, s: str, everywhere: bool = True
+    name: str, id: str, says: str, a: str, m: str, s: str, with_cross: bool = False
 ) -> Fault:
-    """Return a fault with another sum in the encoder.
+    """Return a fault with another sum in the encoder; in sequence_first, in both.
 
     In it ``n(x)`` is the norm, and ``f(x)`` the sub-layer with its dropout.
     """
@@ -73,6 +83,7 @@ def of_layers(
                 "n, f = self.heads_norm, lambda x: self.drop(self.heads(x, x, hidden, cache))\n"
                 f"        x = {s}",
             ),
+            *(of_cross(s) if with_cross else ()),
             (
                 "y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))",
                 f"n, f = self.ffn_norm, lambda x: self.drop(self.ffn(x))\n        x = {s}",
@@ -310,7 +321,7 @@ FAULTS = [
     of_layers(
         "no norm",
         "post-norm|shared-modules|pre-norm",
-        "layer-norm",
+        "no norm",
         "x + f(x)",
         "x + f(x)",
         "x + f(x)",
@@ -331,7 +342,13 @@ FAULTS = [
         "n(x) + f(n(x))",
         "n(x) + f(n(x))",
     ),
-    of_layers("pre-norm without a last norm", "post-norm|final-norm", "last|final", PRE, PRE, PRE),
+    of_layers(
+        "pre-norm without a last norm",
+        "post-norm|final-norm",
+        "last|final",
+        *3 * [PRE],
+        with_cross=True,
+    ),
     of_layers(
         "the residual is subtracted",
         "residual-sums|post-norm|residual-connections",
@@ -347,5 +364,35 @@ FAULTS = [
         "n(x * f(x))",
         "n(x * f(x))",
         "n(x * f(x))",
+    ),
+    of_norm(
+        "one is added to the norm's gain of one",
+        "layer-norm",
+        r"by 2\b",
+        "return (1 + self.w) * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + self.eps) + self.b",
+    ),
+    of_layers(
+        "the residual is multiplied by 1.41, as in DeepNorm",
+        "residual-sums",
+        "1\\.41 times its input",
+        *3 * ["n(2**0.5 * x + f(x))"],
+    ),
+    of_layers(
+        "a sub-layer's output is divided by ten",
+        "residual-sums",
+        "0\\.1 times the sub-layer's output",
+        *3 * ["n(x + 0.1 * f(x))"],
+    ),
+    of_layers(
+        "both terms of a sum are multiplied",
+        "residual-sums",
+        "0\\.8 x \\+ 0\\.6 Sublayer",
+        *3 * ["n(0.8 * x + 0.6 * f(x))"],
+    ),
+    of_layers(
+        "a residual is multiplied in pre-norm",
+        "residual-sums",
+        "1\\.41 times its input",
+        *3 * ["2**0.5 * x + f(n(x))"],
     ),
 ]

@@ -1,4 +1,4 @@
-"""Modules and matrices that are used more than once."""
+"""Modules and matrices that are used more than once, missing, or of another kind."""
 
 from .fault import Fault
 
@@ -279,6 +279,175 @@ FAULTS = [
                 'return torch.einsum("ibnd,ndm->ibm", context, self.out) + self.out_bias',
                 'return torch.einsum("ibd,dm->ibm", context.mean(2), self.out) + self.out_bias',
             ),
+        ],
+    ),
+    Fault(
+        "each encoder layer reads the embeddings",
+        id="sublayer-output-used",
+        says="layer 2 reads the same input as layer 1",
+        batch_first=[
+            (
+                "for layer in self.encoder:\n            x = layer(x, source_mask)\n        return x",
+                "for layer in self.encoder:\n            y = layer(x, source_mask)\n        return y",
+            )
+        ],
+        multihead=[
+            (
+                "for block in self.blocks:\n            x = block(x, source_padding)\n        return x",
+                "for block in self.blocks:\n            y = block(x, source_padding)\n        return y",
+            )
+        ],
+        sequence_first=[
+            (
+                "for layer in self.encoder:\n            x = layer(x, hidden)\n        return x, hidden",
+                "for layer in self.encoder:\n            y = layer(x, hidden)\n        return y, hidden",
+            )
+        ],
+    ),
+    Fault(
+        "each decoder layer reads the embeddings",
+        id="sublayer-output-used",
+        says="decoder layer 1",
+        batch_first=[
+            (
+                "x = layer(x, memory, target_mask, source_mask)\n        return self.output(x)",
+                "y = layer(x, memory, target_mask, source_mask)\n        return self.output(y)",
+            )
+        ],
+        multihead=[
+            (
+                "x = block(x, memory, causal, target_padding, source_padding)\n        return self.generator(x)",
+                "y = block(x, memory, causal, target_padding, source_padding)\n        return self.generator(y)",
+            )
+        ],
+        sequence_first=[
+            (
+                "x = layer(x, hidden, memory, source_hidden)\n        return x @",
+                "y = layer(x, hidden, memory, source_hidden)\n        return y @",
+            )
+        ],
+    ),
+    Fault(
+        "decoder layers have no feed-forward network",
+        id="feed-forward-size",
+        says="no feed-forward network.*decoder",
+        batch_first=[
+            ("return self.norm_3(x + self.dropout(self.ffn(x)))", "return x"),
+            (
+                "        self.cross = MultiHeadAttention(config)\n        self.ffn = FeedForward(config)\n",
+                "        self.cross = MultiHeadAttention(config)\n",
+            ),
+            ("        self.norm_3 = nn.LayerNorm(config.d_model, eps=1e-6)\n", ""),
+        ],
+        multihead=[
+            (
+                "        y = self.ffn(x)\n        x = self.norms[2](x + self.dropout(y))\n        return x",
+                "        return x",
+            ),
+            (
+                "batch_first=True)\n        self.ffn = nn.Sequential(\n            nn.Linear(config.d_model, config.d_ff),\n            nn.ReLU(),\n            nn.Linear(config.d_ff, config.d_model),\n        )\n        self.norms = nn.ModuleList([nn.LayerNorm(config.d_model) for _ in range(3)])",
+                "batch_first=True)\n        self.norms = nn.ModuleList([nn.LayerNorm(config.d_model) for _ in range(2)])",
+            ),
+        ],
+        sequence_first=[
+            (
+                "        self.ffn = FFN(config)\n        self.ffn_norm = Norm(config.d_model)\n",
+                "        if not has_cross:\n            self.ffn = FFN(config)\n            self.ffn_norm = Norm(config.d_model)\n",
+            ),
+            (
+                "        y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))\n",
+                "        if not hasattr(self, 'ffn'):\n            return x\n        y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))\n",
+            ),
+        ],
+    ),
+    Fault(
+        "the feed-forward network is gated",
+        id="feed-forward-size",
+        says="gated",
+        batch_first=[
+            (
+                "self.w_1 = nn.Linear(config.d_model, config.d_ff)",
+                "self.w_1 = nn.Linear(config.d_model, config.d_ff)\n        self.w_3 = nn.Linear(config.d_model, config.d_ff)",
+            ),
+            ("self.w_2(F.relu(self.w_1(x)))", "self.w_2(F.silu(self.w_1(x)) * self.w_3(x))"),
+        ],
+        multihead=[
+            (
+                "nn.Sequential(\n            nn.Linear(config.d_model, config.d_ff),\n            nn.ReLU(),\n            nn.Linear(config.d_ff, config.d_model),\n        )",
+                "Gated(config)",
+            ),
+            (
+                "class EncoderBlock(nn.Module):",
+                "class Gated(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n        self.w_1 = nn.Linear(config.d_model, config.d_ff)\n        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n        self.w_3 = nn.Linear(config.d_model, config.d_ff)\n\n    def forward(self, x):\n        return self.w_2(nn.functional.silu(self.w_1(x)) * self.w_3(x))\n\n\nclass EncoderBlock(nn.Module):",
+            ),
+        ],
+        sequence_first=[
+            (
+                "self.inner = nn.Linear(config.d_model, config.d_ff)",
+                "self.inner = nn.Linear(config.d_model, config.d_ff)\n        self.gate = nn.Linear(config.d_model, config.d_ff)",
+            ),
+            ("hidden = hidden.clamp(min=0)", "hidden = hidden * F.silu(self.gate(x))"),
+        ],
+    ),
+    Fault(
+        "the feed-forward network is gated by halves of one matrix",
+        id="feed-forward-size",
+        says="gated",
+        batch_first=[
+            ("self.ffn = FeedForward(config)", "self.ffn = Gated(config)"),
+            (
+                "class EncoderLayer(",
+                "class Gated(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n        self.w_1 = nn.Linear(config.d_model, 2 * config.d_ff)\n        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n        \n    def forward(self, x):\n        a, b = self.w_1(x).chunk(2, -1)\n        return self.w_2(nn.functional.gelu(a) * b)\n\n\nclass EncoderLayer(",
+            ),
+        ],
+        multihead=[
+            (
+                "nn.Sequential(\n            nn.Linear(config.d_model, config.d_ff),\n            nn.ReLU(),\n            nn.Linear(config.d_ff, config.d_model),\n        )",
+                "Gated(config)",
+            ),
+            (
+                "class EncoderBlock(nn.Module):",
+                "class Gated(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n        self.w_1 = nn.Linear(config.d_model, 2 * config.d_ff)\n        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n        \n    def forward(self, x):\n        a, b = self.w_1(x).chunk(2, -1)\n        return self.w_2(nn.functional.gelu(a) * b)\n\n\nclass EncoderBlock(nn.Module):",
+            ),
+        ],
+        sequence_first=[
+            ("self.ffn = FFN(config)", "self.ffn = Gated(config)"),
+            (
+                "class Block(",
+                "class Gated(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n        self.w_1 = nn.Linear(config.d_model, 2 * config.d_ff)\n        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n        \n    def forward(self, x):\n        a, b = self.w_1(x).chunk(2, -1)\n        return self.w_2(nn.functional.gelu(a) * b)\n\n\nclass Block(",
+            ),
+        ],
+    ),
+    Fault(
+        "the feed-forward network is a convolution of three words",
+        id="position-wise",
+        says="network.*convolution",
+        batch_first=[
+            (
+                "self.w_1 = nn.Linear(config.d_model, config.d_ff)",
+                "self.w_1 = nn.Conv1d(config.d_model, config.d_ff, 3, padding=1)",
+            ),
+            (
+                "self.w_2(F.relu(self.w_1(x)))",
+                "self.w_2(F.relu(self.w_1(x.transpose(1, 2)).transpose(1, 2)))",
+            ),
+        ],
+        multihead=[
+            (
+                "nn.Sequential(\n            nn.Linear(config.d_model, config.d_ff),\n            nn.ReLU(),\n            nn.Linear(config.d_ff, config.d_model),\n        )",
+                "Convolution(config)",
+            ),
+            (
+                "class EncoderBlock(nn.Module):",
+                "class Convolution(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n        self.w_1 = nn.Conv1d(config.d_model, config.d_ff, 3, padding=1)\n        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n\n    def forward(self, x):\n        return self.w_2(self.w_1(x.transpose(1, 2)).transpose(1, 2).relu())\n\n\nclass EncoderBlock(nn.Module):",
+            ),
+        ],
+        sequence_first=[
+            (
+                "self.inner = nn.Linear(config.d_model, config.d_ff)",
+                "self.inner = nn.Conv1d(config.d_model, config.d_ff, 3, padding=1)",
+            ),
+            ("hidden = self.inner(x)", "hidden = self.inner(x.permute(1, 2, 0)).permute(2, 0, 1)"),
         ],
     ),
 ]

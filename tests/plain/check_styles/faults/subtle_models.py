@@ -392,4 +392,119 @@ FAULTS = [
             )
         ],
     ),
+    Fault(
+        "a last norm is behind the stacks of post-norm layers",
+        id="final-norm",
+        says="two LayerNorms",
+        batch_first=[
+            (
+                "self.output.weight = self.embedding.weight",
+                "self.encoder_norm = nn.LayerNorm(config.d_model, eps=1e-6)\n        self.decoder_norm = nn.LayerNorm(config.d_model, eps=1e-6)\n        self.output.weight = self.embedding.weight",
+            ),
+            (
+                "for layer in self.encoder:\n            x = layer(x, source_mask)\n        return x",
+                "for layer in self.encoder:\n            x = layer(x, source_mask)\n        return self.encoder_norm(x)",
+            ),
+            ("return self.output(x)", "return self.output(self.decoder_norm(x))"),
+        ],
+        multihead=[
+            (
+                "self.blocks = nn.ModuleList([EncoderBlock(config) for _ in range(config.layers)])",
+                "self.blocks = nn.ModuleList([EncoderBlock(config) for _ in range(config.layers)])\n        self.norm = nn.LayerNorm(config.d_model)",
+            ),
+            (
+                "for block in self.blocks:\n            x = block(x, source_padding)\n        return x",
+                "for block in self.blocks:\n            x = block(x, source_padding)\n        return self.norm(x)",
+            ),
+            (
+                "self.generator = nn.Linear(config.d_model, config.vocabulary)",
+                "self.generator = nn.Linear(config.d_model, config.vocabulary)\n        self.norm = nn.LayerNorm(config.d_model)",
+            ),
+            ("return self.generator(x)", "return self.generator(self.norm(x))"),
+        ],
+        sequence_first=[
+            (
+                "self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))",
+                "self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))\n        self.encoder_norm = Norm(config.d_model)\n        self.decoder_norm = Norm(config.d_model)",
+            ),
+            (
+                "for layer in self.encoder:\n            x = layer(x, hidden)\n        return x, hidden",
+                "for layer in self.encoder:\n            x = layer(x, hidden)\n        return self.encoder_norm(x), hidden",
+            ),
+            ("x @ self.words.T", "self.decoder_norm(x) @ self.words.T"),
+        ],
+    ),
+    Fault(
+        "the decoder alone is pre-norm",
+        id="pre-norm",
+        says="decoder alone",
+        batch_first=[
+            (
+                "self.output.weight = self.embedding.weight",
+                "self.decoder_norm = nn.LayerNorm(config.d_model, eps=1e-6)\n        self.output.weight = self.embedding.weight",
+            ),
+            (
+                "self.norm_1(x + self.dropout(self.attention(x, x, target_mask)))",
+                "self.norm_1(x)\n        x = residual + self.dropout(self.attention(y, y, target_mask))",
+            ),
+            ("x = self.norm_1(x)\n        x = residual", "y = self.norm_1(x)\n        x = x"),
+            (
+                "self.norm_2(x + self.dropout(self.cross(x, memory, source_mask)))",
+                "x + self.dropout(self.cross(self.norm_2(x), memory, source_mask))",
+            ),
+            (
+                "self.norm_3(x + self.dropout(self.ffn(x)))",
+                "x + self.dropout(self.ffn(self.norm_3(x)))",
+            ),
+            ("return self.output(x)", "return self.output(self.decoder_norm(x))"),
+        ],
+        multihead=[
+            (
+                "y, _ = self.self_attn(x, x, x, attn_mask=causal, key_padding_mask=target_padding)\n        x = self.norms[0](x + self.dropout(y))\n        y, _ = self.cross_attn(x, memory, memory, key_padding_mask=source_padding)\n        x = self.norms[1](x + self.dropout(y))\n        y = self.ffn(x)\n        x = self.norms[2](x + self.dropout(y))\n        return x",
+                "z = self.norms[0](x)\n        y, _ = self.self_attn(\n            z, z, z, attn_mask=causal, key_padding_mask=target_padding\n        )\n        x = x + self.dropout(y)\n        z = self.norms[1](x)\n        y, _ = self.cross_attn(z, memory, memory, key_padding_mask=source_padding)\n        x = x + self.dropout(y)\n        return x + self.dropout(self.ffn(self.norms[2](x)))",
+            ),
+            (
+                "self.generator = nn.Linear(config.d_model, config.vocabulary)",
+                "self.generator = nn.Linear(config.d_model, config.vocabulary)\n        self.norm = nn.LayerNorm(config.d_model)",
+            ),
+            ("return self.generator(x)", "return self.generator(self.norm(x))"),
+        ],
+        sequence_first=[
+            (
+                "y = self.heads(x, x, hidden, cache)\n        x = self.heads_norm(x + self.drop(y))\n        if memory is not None or cross_cache:\n            y = self.cross(x, memory, memory_hidden, cross_cache)\n            x = self.cross_norm(x + self.drop(y))\n        y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))\n        return x",
+                "if hasattr(self, 'cross'):\n            z = self.heads_norm(x)\n            x = x + self.drop(self.heads(z, z, hidden, cache))\n            z = self.cross_norm(x)\n            x = x + self.drop(self.cross(z, memory, memory_hidden, cross_cache))\n            return x + self.drop(self.ffn(self.ffn_norm(x)))\n        y = self.heads(x, x, hidden, cache)\n        x = self.heads_norm(x + self.drop(y))\n        if memory is not None or cross_cache:\n            y = self.cross(x, memory, memory_hidden, cross_cache)\n            x = self.cross_norm(x + self.drop(y))\n        y = self.ffn(x)\n        x = self.ffn_norm(x + self.drop(y))\n        return x",
+            ),
+            (
+                "self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))",
+                "self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))\n        self.decoder_norm = Norm(config.d_model)",
+            ),
+            ("x @ self.words.T", "self.decoder_norm(x) @ self.words.T"),
+        ],
+    ),
+    Fault(
+        "a dense layer with GELU comes before the output, as in BERT",
+        id="output-scale",
+        says="matrix.*before|matrix comes between",
+        batch_first=[
+            (
+                "self.output.weight = self.embedding.weight",
+                "self.transform = nn.Sequential(\n            nn.Linear(config.d_model, config.d_model),\n            nn.GELU(),\n            nn.LayerNorm(config.d_model),\n        )\n        self.output.weight = self.embedding.weight",
+            ),
+            ("return self.output(x)", "return self.output(self.transform(x))"),
+        ],
+        multihead=[
+            (
+                "self.generator = nn.Linear(config.d_model, config.vocabulary)",
+                "self.transform = nn.Sequential(\n            nn.Linear(config.d_model, config.d_model),\n            nn.GELU(),\n            nn.LayerNorm(config.d_model),\n        )\n        self.generator = nn.Linear(config.d_model, config.vocabulary)",
+            ),
+            ("return self.generator(x)", "return self.generator(self.transform(x))"),
+        ],
+        sequence_first=[
+            (
+                "self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))",
+                "self.transform = nn.Sequential(\n            nn.Linear(config.d_model, config.d_model),\n            nn.GELU(),\n            nn.LayerNorm(config.d_model),\n        )\n        self.words = nn.Parameter(torch.empty(config.vocabulary, config.d_model))",
+            ),
+            ("x @ self.words.T", "self.transform(x) @ self.words.T"),
+        ],
+    ),
 ]

@@ -275,4 +275,138 @@ FAULTS = [
         [(M_BEST, "best = finished[-1]")],
         [(S_BEST, "return done[-1][1] if done else")],
     ),
+    Fault(
+        "dropout on attention weights",
+        id="extra-dropout",
+        says="attention weights",
+        batch_first=[
+            ("def attention(q, k, v, mask):", "def attention(q, k, v, mask, drop=None):"),
+            (
+                "weights = F.softmax(scores, dim=-1)",
+                "weights = F.softmax(scores, dim=-1)\n    if drop is not None:\n        weights = drop(weights)",
+            ),
+            ("context = attention(q, k, v, mask)", "context = attention(q, k, v, mask, self.drop)"),
+            (
+                "self.w_o = nn.Linear(config.heads * d_v, config.d_model)",
+                "self.w_o = nn.Linear(config.heads * d_v, config.d_model)\n        self.drop = nn.Dropout(config.dropout)",
+            ),
+        ],
+        multihead=[
+            (
+                "config.heads, batch_first=True",
+                "config.heads, dropout=config.dropout, batch_first=True",
+            )
+        ],
+        sequence_first=[
+            ("weight = F.softmax(score, dim=1)", "weight = self.drop(F.softmax(score, dim=1))"),
+            (
+                "self.scale = d_k**-0.5",
+                "self.scale = d_k**-0.5\n        self.drop = nn.Dropout(config.dropout)",
+            ),
+        ],
+    ),
+    Fault(
+        "decoder layers have no dropout",
+        id="dropout-places",
+        says="decoder's layers have no",
+        batch_first=[
+            (
+                "self.norm_1(x + self.dropout(self.attention(x, x, target_mask)))",
+                "self.norm_1(x + self.attention(x, x, target_mask))",
+            ),
+            (
+                "self.norm_2(x + self.dropout(self.cross(x, memory, source_mask)))",
+                "self.norm_2(x + self.cross(x, memory, source_mask))",
+            ),
+            ("self.norm_3(x + self.dropout(self.ffn(x)))", "self.norm_3(x + self.ffn(x))"),
+        ],
+        multihead=[
+            (
+                "y, _ = self.self_attn(x, x, x, attn_mask=causal, key_padding_mask=target_padding)\n        x = self.norms[0](x + self.dropout(y))\n        y, _ = self.cross_attn(x, memory, memory, key_padding_mask=source_padding)\n        x = self.norms[1](x + self.dropout(y))\n        y = self.ffn(x)\n        x = self.norms[2](x + self.dropout(y))\n        return x",
+                "y, _ = self.self_attn(x, x, x, attn_mask=causal, key_padding_mask=target_padding)\n        x = self.norms[0](x + y)\n        y, _ = self.cross_attn(x, memory, memory, key_padding_mask=source_padding)\n        x = self.norms[1](x + y)\n        y = self.ffn(x)\n        x = self.norms[2](x + y)\n        return x",
+            )
+        ],
+        sequence_first=[
+            (
+                "self.drop = nn.Dropout(config.dropout)\n\n    def forward(",
+                "self.drop = nn.Dropout(0.0 if has_cross else config.dropout)\n\n    def forward(",
+            )
+        ],
+    ),
+    Fault(
+        "whole encoder layers are left out in training",
+        id="dropout-places",
+        says="whole layers",
+        batch_first=[
+            (
+                "for layer in self.encoder:\n            x = layer(x, source_mask)\n        return x",
+                "for layer in self.encoder:\n            if self.training and torch.rand(()) < self.dropout.p:\n                continue\n            x = layer(x, source_mask)\n        return x",
+            )
+        ],
+        multihead=[
+            (
+                "for block in self.blocks:\n            x = block(x, source_padding)\n        return x",
+                "for block in self.blocks:\n            if self.training and torch.rand(()) < block.dropout.p:\n                continue\n            x = block(x, source_padding)\n        return x",
+            )
+        ],
+        sequence_first=[
+            (
+                "for layer in self.encoder:\n            x = layer(x, hidden)\n        return x, hidden",
+                "for layer in self.encoder:\n            if self.training and torch.rand(()) < self.drop.p:\n                continue\n            x = layer(x, hidden)\n        return x, hidden",
+            )
+        ],
+    ),
+    Fault(
+        "dropout on the logits",
+        id="dropout-places",
+        says="logits",
+        batch_first=[("return self.output(x)", "return self.dropout(self.output(x))")],
+        sequence_first=[
+            (
+                "return x @ self.words.T\n\n    def step",
+                "return self.drop(x @ self.words.T)\n\n    def step",
+            )
+        ],
+    ),
+    Fault(
+        "dropout on values",
+        id="dropout-places",
+        says="values",
+        batch_first=[
+            (
+                "v = self.split(self.w_v(memory))",
+                "v = self.split(self.w_v(memory))\n        v = self.drop(v)",
+            ),
+            (
+                "self.w_o = nn.Linear(config.heads * d_v, config.d_model)",
+                "self.w_o = nn.Linear(config.heads * d_v, config.d_model)\n        self.drop = nn.Dropout(config.dropout)",
+            ),
+        ],
+        sequence_first=[
+            (
+                'score = torch.einsum("ibnd,jbnd->ijbn", q, k) * self.scale',
+                'score = torch.einsum("ibnd,jbnd->ijbn", q, k) * self.scale\n        v = self.drop(v)',
+            ),
+            (
+                "self.scale = d_k**-0.5",
+                "self.scale = d_k**-0.5\n        self.drop = nn.Dropout(config.dropout)",
+            ),
+        ],
+    ),
+    Fault(
+        "the model ends with a softmax",
+        id="adapter",
+        says="probabilities",
+        batch_first=[("return self.output(x)", "return F.softmax(self.output(x), dim=-1)")],
+        multihead=[("return self.generator(x)", "return torch.softmax(self.generator(x), dim=-1)")],
+        sequence_first=[("x @ self.words.T", "F.softmax(x @ self.words.T, dim=-1)")],
+    ),
+    Fault(
+        "the model ends with a sigmoid",
+        id="stray-activation",
+        says="sigmoid.*logits",
+        batch_first=[("return self.output(x)", "return torch.sigmoid(self.output(x))")],
+        multihead=[("return self.generator(x)", "return torch.sigmoid(self.generator(x))")],
+        sequence_first=[("x @ self.words.T", "torch.sigmoid((x @ self.words.T))")],
+    ),
 ]
