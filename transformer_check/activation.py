@@ -1,4 +1,4 @@
-"""The activations of all feed-forward networks of a model, from ``logits`` alone (3.3).
+"""The activations of a model, from ``logits`` alone (3.2.1, 3.3).
 
 The output of a network's first product, d_ff activations per token, is compared with the input of
 its second product.
@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .findings import DIFFERENCE, VARIANT, Finding, differs, not_run, passed
+from .registry import check_of
+from .scores import scales_of
 from .subject import Subject, difference
 from .trace import trace_model
 from .wiring import Wiring, check_of_wiring
@@ -90,3 +92,57 @@ def activations(wiring: Wiring) -> Finding:
         else f"The activation of the feed-forward networks is {' and '.join(wrong_names)}.",
         modules=modules,
     )
+
+
+# ---- elsewhere -----------------------------------------------------------------------------------
+
+STRAYS = {
+    "queries or keys": "{} is applied to queries or keys before their product.",
+    "values": "{} is applied to the values of attention.",
+    "sum": "{} is applied to a sub-layer's output before the residual sum.",
+    "logits": "{} is applied to the logits.",
+    "matrix": "{} comes before a projection that reads the layer's input or output.",
+}
+
+
+AFTER_LOGITS = (
+    *("softmax-dimension", "residual-connections", "sublayer-output-used", "encoder-output"),
+    *("causal-mask", "gradients", "decoder-input", "heads", "source-dependence", "attention-scale"),
+)
+"""checks that may fail for an activation of the logits"""
+
+
+@check_of(
+    "stray-activation",
+    "3.2.1",
+    passes="Queries, keys, values and sub-layers' outputs are linear: no activation changes them.",
+    fails="An activation is applied where the paper has none.",
+    explains=(
+        "equation-1-softmax",
+        "attention-inputs",
+        "final-norm",
+        "output-scale",
+        "residual-sums",
+        "feed-forward-place",
+        "post-norm",
+        "activation",
+        "self-attention-inputs",
+    ),
+)
+def stray_activations(subject: Subject) -> Finding:
+    """Look for activations of queries, keys, values, residual sums and projections."""
+    trace = scales_of(subject)
+    strays = list(dict.fromkeys(trace.strays))
+    factors = {factor for factor in trace.factors_of_weights if abs(factor - 1) > 1e-6}
+    if strays:
+        name, use = strays[0]
+        found = ", ".join(f"{name} ({use})" for name, use in strays)
+        says = STRAYS[use].format(name)
+        explains = AFTER_LOGITS if use == "logits" else ()
+        expected = "a ReLU in the feed-forward networks alone"
+        return differs(found, expected, says=says, explains=explains)
+    if factors:
+        number = f"{factors.pop():.4g}"
+        says = f"The attention weights are multiplied by {number} after the softmax."
+        return differs(f"weights times {number}", "no factor", says=says)
+    return passed()
