@@ -92,47 +92,32 @@ class Unmasked(Scales):
         return None
 
 
-class LogitsOfSearch(TorchDispatchMode):
-    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V].
+class Hidden(TorchDispatchMode):
+    """Hides keys from queries in softmaxes of one shape, whose other weights then sum to 1.
 
     Args:
-        first: the logits of the first token [V], by which the softmaxes of attention are told
+        layouts: the dimensions of queries and keys
+        visible: [queries, keys], false for hidden keys
     """
 
-    def __init__(self, first: Tensor) -> None:
+    def __init__(self, layouts: Layouts, visible: Tensor) -> None:
         super().__init__()
-        self.first = first
-        self.vocabulary = len(first)
-        self.steps: list[Tensor] = []
-        self.has_log = False
-        """whether a logarithm is taken of what may be probabilities"""
-
-    @property
-    def numbers(self) -> str:
-        """What the search adds up, as in :class:`Search`; empty if it is not known."""
-        if not self.steps:
-            return "logits"
-        return "log-probabilities" if self.has_log else "probabilities"
-
-    @property
-    def length(self) -> int:
-        """The number of steps, for a beam of 4 if its hypotheses are computed one by one."""
-        widest = max((len(step) for step in self.steps), default=1)
-        return len(self.steps) if widest > 1 else (len(self.steps) + 3) // 4
+        self.layouts = layouts
+        self.visible = visible
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = func.overloadpacket.__name__
-        if name in (*SOFTMAX, "_log_softmax") and args[0].size(-1) == self.vocabulary:
-            length = args[0].size(-2) if args[0].dim() > 2 else 1
-            rows = args[0].detach().reshape(-1, length, self.vocabulary)[:, -1].clone()
-            if self.steps or bool((rows - self.first).abs().max() < 1e-3 * self.first.std()):
-                self.steps.append(rows)
-                self.has_log |= name == "_log_softmax"
-        elif name in ("log", "log_") and self.steps and args[0].size(-1) == self.vocabulary:
-            self.has_log = True
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ not in SOFTMAX:
+            return result
+        weights = to_front(result, self.layouts)
+        if weights.shape[-2:] != self.visible.shape:
+            return result
+        weights = weights * self.visible
+        weights = weights / weights.sum(-1, keepdim=True)
+        where = self.layouts.get(result.dim())
+        return (weights if where is None else weights.movedim((-2, -1), where)).contiguous()
 
 
 class Decoder:
@@ -191,9 +176,16 @@ class Decoder:
 
 
 def wrong_decoders(
-    subject: Subject, model: nn.Module, source: Tensor
+    subject: Subject, model: nn.Module, source: Tensor, window: int | None = None
 ) -> Iterator[tuple[str, Decoder]]:
-    """Yield wrong ways to decode, each with the predicate of a sentence about its mistake."""
+    """Yield wrong ways to decode, each with the predicate of a sentence about its mistake.
+
+    Args:
+        subject: the implementation
+        model: a model of it
+        source: [B, S]
+        window: how many tokens decoding may see, the newest included
+    """
     c = subject.config
 
     def decoder(**options: Any) -> Decoder:
@@ -208,6 +200,10 @@ def wrong_decoders(
         "has no causal mask in decoding",
         decoder(change=lambda length: without_mask(subject, {(length, length)})),
     )
+    yield "hides the newest token from itself", decoder(change=partial(without_newest, subject))
+    if window:
+        windows = partial(only_newest, subject, window)
+        yield f"sees only the last {window} tokens in decoding", decoder(change=windows)
     yield (
         NO_SOURCE_MASK,
         decoder(change=lambda length: without_mask(subject, {(size, size), (length, size)})),
@@ -225,6 +221,9 @@ def wrong_decoders(
     yield "starts with the source's first token instead of start", decoder(start=None)
     yield "reads the source reversed", decoder(source=reverse_rows(source, c.pad))
     yield "reverses the source with its padding", decoder(source=source.flip(1))
+    yield "pads the source on the left", decoder(source=pad_left(source, c.pad))
+    with_start = nn.functional.pad(source, (1, 0), value=c.start)
+    yield "puts a start token before the source", decoder(source=with_start)
     without_end = source.masked_fill(source == c.end, c.pad)
     yield "leaves out the source's end token", decoder(source=without_end)
     yield (
@@ -245,12 +244,41 @@ def reverse_rows(source: Tensor, pad: int) -> Tensor:
     return rows
 
 
+def pad_left(source: Tensor, pad: int) -> Tensor:
+    """Move the padding of each sentence to its left."""
+    rows = [torch.cat([row[row == pad], row[row != pad]]) for row in source]
+    return torch.stack(rows)
+
+
 def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
     """Return a context in which softmaxes of some shapes have no mask."""
 
     @contextmanager
     def context() -> Iterator[None]:
         with trace_model(), Unmasked(subject.layouts, shapes):
+            yield
+
+    return context()
+
+
+def without_newest(subject: Subject, length: int) -> Any:
+    """Return a context in which tokens after the first are hidden from themselves."""
+    visible = ~torch.eye(length, dtype=torch.bool)
+    visible[0, 0] = True
+    return hide(subject, visible)
+
+
+def only_newest(subject: Subject, window: int, length: int) -> Any:
+    """Return a context in which a token sees the newest tokens alone."""
+    return hide(subject, torch.ones(length, length, dtype=torch.bool).triu(1 - window))
+
+
+def hide(subject: Subject, visible: Tensor) -> Any:
+    """Return a context in which softmaxes of one shape have hidden keys."""
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        with trace_model(), Hidden(subject.layouts, visible):
             yield
 
     return context()

@@ -3,11 +3,19 @@
 Shape letters: N hypotheses, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .scores import slope_of
+from .trace import SOFTMAX
+from .wiring import HIDDEN
 
 Row = tuple[int, ...]
 Penalty = Callable[[float], float]
@@ -30,6 +38,8 @@ PENALTIES: dict[str, Penalty] = {
     "multiplies log P by the length": lambda length: 1 / length,
     "divides log P by ((5 + length) / 5)^0.6": lambda length: ((5 + length) / 5) ** 0.6,
     "divides log P by ((5 + length)^0.6) / 6": lambda length: (5 + length) ** 0.6 / 6,
+    "divides log P by (5 + length / 6)^0.6": lambda length: (5 + length / 6) ** 0.6,
+    "divides log P by the square root of the length": lambda length: length**0.5,
 }
 
 
@@ -40,7 +50,8 @@ class Search:
     beam: int = 4
     penalty: Penalty = gnmt
     stop: str = "no better one"
-    """when it stops: no better one, first end, beam ends, twice the beam ends, or limit"""
+    """when it stops: no better one, better than live (whose scores are not divided), first end,
+    beam ends, twice the beam ends, or limit"""
     adds_scores: bool = True
     """whether the score of a hypothesis includes those of its earlier tokens"""
     numbers: str = "log-probabilities"
@@ -55,8 +66,16 @@ class Search:
     """by which logits are divided"""
     goes_on_with_best: bool = False
     """whether each hypothesis has only its most probable token as next, except at the first step"""
-    repeats: bool = True
-    """whether a token may come twice"""
+    repetition: float = 1.0
+    """by which log-probabilities of tokens that the hypothesis has already are multiplied"""
+    first_is_greedy: bool = False
+    """whether only the most probable first token is gone on with"""
+    shortest: int = 0
+    """number of tokens before which there is no end token"""
+    counts_end: bool = True
+    """whether the score of a finished hypothesis includes that of the end token"""
+    mixes_hypotheses: bool = False
+    """whether the k-th best token is put behind the k-th hypothesis, not behind its own"""
     narrows: bool = False
     """whether each finished hypothesis makes the beam smaller by one"""
 
@@ -78,10 +97,12 @@ def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad:
     scores[:, pad] = float("-inf")
     if search.end == "never":
         scores[:, end] = float("-inf")
-    if not search.repeats:
+    if len(rows[0]) < search.shortest:
+        scores[:, end] = float("-inf")
+    if search.repetition != 1.0:
         for number, row in enumerate(rows):
-            scores[number, torch.tensor(row, dtype=torch.long)] = float("-inf")
-    if search.goes_on_with_best and rows[0]:
+            scores[number, torch.tensor(row, dtype=torch.long)] *= search.repetition
+    if search.goes_on_with_best if rows[0] else search.first_is_greedy:
         best = scores.amax(-1, keepdim=True)
         scores = scores.masked_fill(scores < best, float("-inf"))
     return scores
@@ -102,12 +123,14 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
 
 def search_with_steps(
     search: Search, tables: Tables, limit: int, end: int, pad: int
-) -> tuple[list[int], int]:
-    """Return what :func:`run_search` does, and the number of steps."""
+) -> tuple[list[int], list[list[Row]]]:
+    """Return what :func:`run_search` does, and the hypotheses that each step goes on with."""
     live: list[tuple[Row, float]] = [((), 0.0)]
+    steps: list[list[Row]] = []
     finished: list[tuple[float, Row]] = []
     for length in range(1, limit + 1):
-        scores = score_tokens(search, [row for row, _ in live], tables, end, pad)
+        steps.append([row for row, _ in live])
+        scores = score_tokens(search, steps[-1], tables, end, pad)
         before = torch.tensor([score for _, score in live])
         totals = (before[:, None] if search.adds_scores else 0.0) + scores
         count = min(2 * search.beam, totals.numel() - 1)
@@ -117,22 +140,26 @@ def search_with_steps(
             if score > float("-inf"):
                 rows.append(((*live[place // totals.size(1)][0], place % totals.size(1)), score))
         last = live
+        before_end = dict(last)
         live = []
         for row, score in rows:
             again = search.penalty(length) if search.divides_again else 1.0
             if row[-1] == end and search.end == "ends":
+                score = score if search.counts_end else before_end[row[:-1]]
                 once = score / search.penalty(length)
                 finished.append((once / again if search.divides_again == "all" else once, row))
             elif len(live) < search.beam - (len(finished) if search.narrows else 0):
+                if search.mixes_hypotheses:
+                    row = (*last[min(len(live), len(last) - 1)][0], row[-1])
                 live.append((row, score / again))
         if is_done(search, finished, live, limit):
             break
     if not finished:
-        return list((live or last)[0][0]), length
+        return list((live or last)[0][0]), steps
     if search.chooses in ("first", "last"):
-        return list(finished[0 if search.chooses == "first" else -1][1]), length
+        return list(finished[0 if search.chooses == "first" else -1][1]), steps
     choose = min if search.chooses == "worst" else max
-    return list(choose(finished)[1]), length
+    return list(choose(finished)[1]), steps
 
 
 def is_done(
@@ -146,6 +173,8 @@ def is_done(
         return len(finished) >= needed[search.stop]
     if search.stop == "limit" or not finished:
         return False
+    if search.stop == "better than live":
+        return max(finished)[0] > live[0][1]
     return max(finished)[0] > live[0][1] / search.penalty(limit)
 
 
@@ -163,8 +192,11 @@ BEAM_ENDS = ("twice the beam ends", "beam ends")
 """stops that lose a better hypothesis"""
 
 
-def wrong_searches() -> Iterator[tuple[str, str, Search]]:
+def wrong_searches(temperature: float = 1.0, size: int = 0) -> Iterator[tuple[str, str, Search]]:
     """Yield (id, predicate of a sentence, search) of usual mistakes, the most usual first.
+
+    Args:
+        temperature: what the search divides the logits by
 
     Searches up to the limit are left out where scores only decrease: they find what RIGHT finds.
     """
@@ -174,7 +206,7 @@ def wrong_searches() -> Iterator[tuple[str, str, Search]]:
         falls = penalty(2) >= penalty(1)
         for stop in (RIGHT.stop, *BEAM_ENDS) if falls else (RIGHT.stop, "limit", *BEAM_ENDS):
             yield "length-penalty", name, replace(RIGHT, penalty=penalty, stop=stop)
-    for says, search in wrong_scores():
+    for says, search in wrong_scores(temperature, size):
         yield "beam-search", says, search
     yield "beam-search", "goes on after the end token", replace(RIGHT, end="ignored")
     yield "beam-search", "never chooses the end token", replace(RIGHT, end="never")
@@ -182,6 +214,8 @@ def wrong_searches() -> Iterator[tuple[str, str, Search]]:
         stops = replace(RIGHT, beam=beam)
         first = "stops at the first finished hypothesis"
         yield "beam-search", first, replace(stops, stop="first end")
+        bound = "stops too early: it compares finished scores with unfinished ones without penalty"
+        yield "beam-search", bound, replace(stops, stop="better than live")
         for stop in BEAM_ENDS:
             some = "stops before a better hypothesis has ended"
             yield "beam-search", some, replace(stops, stop=stop)
@@ -190,7 +224,7 @@ def wrong_searches() -> Iterator[tuple[str, str, Search]]:
         yield "beam-search", worst, replace(RIGHT, chooses="worst", stop=stop)
 
 
-def wrong_scores() -> Iterator[tuple[str, Search]]:
+def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
     """Yield (predicate of a sentence, search) of mistakes in scores and hypotheses."""
     lost = "does not add up scores: only the last token's score counts"
     for stop in (RIGHT.stop, *BEAM_ENDS, "first end", "limit"):
@@ -210,9 +244,116 @@ def wrong_scores() -> Iterator[tuple[str, Search]]:
         base = replace(RIGHT, stop=stop)
         best = "goes on with one token per hypothesis, its most probable one: each stays greedy"
         yield best, replace(base, goes_on_with_best=True)
-        yield "never repeats a token", replace(base, repeats=False)
+        only = "is greedy at the first step: all hypotheses begin with its most probable token"
+        yield only, replace(base, first_is_greedy=True)
+        yield "never repeats a token", replace(base, repetition=math.inf)
+        for factor in (2.0, 1.2, 1.5):
+            repeated = (
+                "makes tokens less probable that the hypothesis has already (repetition penalty)"
+            )
+            yield repeated, replace(base, repetition=factor)
         narrows = "makes its beam smaller with each finished hypothesis"
         yield narrows, replace(base, narrows=True)
-        for temperature in (2.0, 0.5, 0.7, 0.8, 1.5):
+        free = "leaves out the probability of the end token"
+        yield free, replace(base, counts_end=False)
+        mixed = "puts tokens behind another hypothesis than the one that they were chosen for"
+        yield mixed, replace(base, mixes_hypotheses=True)
+        for shortest in (size - 1, size, size + 1):
+            long = "has no end before a translation is as long as its source"
+            yield long, replace(base, shortest=shortest)
+        if temperature != 1:
             says = f"divides the logits by a temperature of {temperature:g}"
             yield says, replace(base, temperature=temperature)
+
+
+class LogitsOfSearch(TorchDispatchMode):
+    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V].
+
+    Args:
+        first: the logits of the first token [V], by which the softmaxes of attention are told
+    """
+
+    def __init__(self, first: Tensor) -> None:
+        super().__init__()
+        self.first = first
+        self.vocabulary = len(first)
+        self.inputs: list[Tensor] = []
+        """the input [N, V] of each softmax over V types"""
+        self.translations: list[list[int]] = []
+        """what the search returns"""
+        self.dimensions: set[int] = set()
+        """the dimensions of the softmaxes, of inputs [N, V]: -1, or those of another one"""
+        self.has_log = False
+        """whether a logarithm is taken of what may be probabilities"""
+
+    @cached_property
+    def begin(self) -> tuple[int, float]:
+        """Number of the input that has the first token's logits, and its factor; 0 if none has."""
+        for number, rows in enumerate(self.inputs):
+            factor = slope_of(rows[0], self.first)
+            if factor is not None and factor > 0:
+                return number, factor
+        return 0, 0.0
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by; 1 if it is not known."""
+        factor = self.begin[1]
+        return round(1 / factor, 2) if factor else 1.0
+
+    @property
+    def steps(self) -> list[Tensor]:
+        """The logits [N, V] of each step, without a temperature; none if the first is not there."""
+        number, factor = self.begin
+        return [rows / factor for rows in self.inputs[number:]] if factor else []
+
+    @property
+    def first_steps(self) -> list[Tensor]:
+        """The logits [N, V] of the first two steps, those of a wrong start token included."""
+        return (self.steps or self.inputs)[:2]
+
+    @property
+    def numbers(self) -> str:
+        """What the search adds up, as in :class:`Search`; empty if it is not known."""
+        if not self.inputs:
+            return "logits"
+        if not self.begin[1]:
+            return ""
+        return "log-probabilities" if self.has_log else "probabilities"
+
+    def agrees(self, search: Search) -> bool:
+        """Return whether a search adds up the same numbers, as far as they are known."""
+        has_numbers = self.numbers in ("", search.numbers)
+        return has_numbers and search.temperature == self.temperature
+
+    @property
+    def length(self) -> int:
+        """The number of steps, for a beam of 4 if its hypotheses are computed one by one."""
+        widest = max((len(step) for step in self.steps), default=1)
+        return len(self.steps) if widest > 1 else (len(self.steps) + 3) // 4
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in (*SOFTMAX, "_log_softmax") and args[0].size(-1) == self.vocabulary:
+            length = args[0].size(-2) if args[0].dim() > 2 else 1
+            rows = args[0].detach().reshape(-1, length, self.vocabulary)[:, -1]
+            self.inputs.append(rows.clone())
+            dims = args[0].dim()
+            self.dimensions.add(args[1] % dims - dims)
+            self.has_log |= name == "_log_softmax"
+        elif name in ("log", "log_") and self.inputs and args[0].size(-1) == self.vocabulary:
+            self.has_log = True
+        return func(*args, **(kwargs or {}))
+
+
+def is_among(rows: Tensor, known: Tensor) -> Tensor:
+    """Return for each row of logits [M, V] whether it is among others [N, V], except for rounding.
+
+    Returns:
+        [M], true or false
+    """
+    away = (rows[:, None] - known).abs()  # [M, N, V]
+    away = away.masked_fill(rows[:, None] < HIDDEN, 0.0)  # a search may forbid tokens
+    return away.amax(-1).amin(1) < 1e-3 * known.std()

@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
-from .decoding import Decoder, LogitsOfSearch, wrong_decoders
+from .decoding import Decoder, wrong_decoders
 from .findings import Finding, differs, error, not_run, passed, waits_for
 from .masks import hidden_words
 from .registry import check_of
-from .searches import RIGHT, Search, equivalents, wrong_searches
+from .searches import BEAM_ENDS, RIGHT, LogitsOfSearch, Search, equivalents, wrong_searches
 from .subject import AdapterError, Subject
 from .tiny_model import ENDLESS, TinyModel, train_tiny_model
 
@@ -33,12 +33,18 @@ def verdict_of(subject: Subject) -> Verdict:
     mistake = model.mistake_in_forward()
     if mistake:
         return Verdict("decoding", mistake)
+    of_search = model.logits_of_search(own)
+    if of_search.steps and of_search.dimensions != {-1}:
+        return Verdict("beam-search", "takes the softmax over another dimension than the tokens")
+    if model.is_other_alone() and model.has_state():
+        return Verdict("beam-search", STATE)
     for search in () if model.ends_early() else equivalents():
         if model.count_equal(search, own):
-            return Verdict()
-    of_search = model.logits_of_search(own)
+            return mistake_without_effect(model, own, of_search, search)
+    if model.leaves_out_first(model.simulate(RIGHT, own)):
+        return Verdict("beam-search", "leaves out the first token of each translation")
     finders = [find_search, find_decoder]
-    if model.differs_from_forward(own, of_search.steps):
+    if model.differs_from_forward(own, of_search.first_steps) or model.first_other_token(own):
         finders.reverse()
     for find in finders:
         verdict = find(model, own, of_search)
@@ -50,29 +56,75 @@ def verdict_of(subject: Subject) -> Verdict:
     lost = [right[n] - seen[n] for n in ended if n != ENDLESS]
     if len(ended) >= len(seen) - 1 and max(lost, default=0.0) <= 0.01:
         return Verdict()
-    closest = closest_search(model, own)
+    verdict = decoder_of_steps(model, own, of_search)
+    if verdict.check_id:
+        return verdict
+    closest = closest_search(model, own, of_search)
     if closest.check_id:
         return closest
     return Verdict("beam-search", f"loses up to {max(lost, default=0.0):.2g} of its score")
 
 
-def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
-    """Find the wrong search that gives every translation.
+OTHER = (
+    "has other logits than logits() gives for the same tokens from token {} on, for example those "
+    "of another hypothesis, or of other keys in the cache"
+)
+IN_BATCH = "has other logits for a padded sentence in a batch, for example by another source mask"
+STATE = "returns other translations after another call: it keeps hypotheses of earlier calls"
+ALONE = (
+    "translates a sentence otherwise alone than in a batch: it depends on other sentences or on "
+    "earlier calls"
+)
 
-    Of several, it is the one that adds up the same numbers, narrows its beam or not, and needs no
-    more steps for the first source than translate() makes; then the one with the fewest mistakes.
+
+def mistake_without_effect(
+    model: TinyModel, own: Decoder, seen: LogitsOfSearch, right: Search
+) -> Verdict:
+    """Find a mistake that leaves all translations as they are, except for their length.
+
+    Args:
+        model: the model
+        own: its forward pass
+        seen: the steps of translate()
+        right: the right search that gives every translation
     """
-    narrows = model.narrows(own)
-    best = (math.inf, math.inf)
+    if model.is_other_alone() and not model.differs_in_batch(own):
+        return Verdict("beam-search", ALONE)
+    verdict = decoder_of_steps(model, own, seen)
+    if verdict.check_id:
+        return verdict
+    searches = list(wrong_searches(seen.temperature, model.source.size(1)))
+    if len(model.translations[ENDLESS]) < model.limit - 2:
+        for check_id, says, search in searches:
+            if model.count_equal(search, own, cut=False):
+                return Verdict(check_id, says)
+    share = model.share_of_hypotheses(right, own)
+    if 0 < share < 0.95:
+        for check_id, says, search in searches:
+            if search.stop in BEAM_ENDS or not seen.agrees(search):
+                continue
+            if not model.count_equal(search, own):
+                continue
+            if model.share_of_hypotheses(search, own) > max(0.9, share + 0.05):
+                return Verdict(check_id, says)
+    return Verdict()
+
+
+def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
+    """Find the wrong search that gives every translation, and adds up the same numbers.
+
+    Of several, it is the one that has most hypotheses in common with translate(), and of those the
+    one with the fewest mistakes.
+    """
+    best = (0.0, -math.inf)
     verdict = Verdict()
-    for check_id, says, search in wrong_searches():
-        if not model.count_equal(search, own):
+    for check_id, says, search in wrong_searches(seen.temperature, model.source.size(1)):
+        if not (seen.agrees(search) and model.count_equal(search, own)):
             continue
-        misfit = (search.numbers != seen.numbers) + (search.narrows != narrows)
-        misfit += bool(seen.steps) and model.count_steps(search, own) > seen.length + 1
+        share = model.share_of_hypotheses(search, own)
         mistakes = sum(getattr(search, each) != getattr(RIGHT, each) for each in vars(RIGHT))
-        if (misfit, mistakes) < best:
-            best = (misfit, mistakes)
+        if (share, -mistakes) > best:
+            best = (share, -mistakes)
             verdict = Verdict(check_id, says)
     if verdict.check_id:
         return verdict
@@ -82,8 +134,10 @@ def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict
 
 
 def find_decoder(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
-    """Find the wrong forward pass that gives every translation."""
-    del seen
+    """Find the wrong forward pass that gives the logits of each step, or every translation."""
+    verdict = decoder_of_steps(model, own, seen)
+    if verdict.check_id and "other logits" not in verdict.says:
+        return verdict
     for says, decoder in wrong_decoders(own.subject, model.model, model.source):
         for search in (RIGHT, Search(beam=1)):
             with suppress(AdapterError):  # a model may refuse such input, so it is not the mistake
@@ -92,15 +146,48 @@ def find_decoder(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdic
     return Verdict()
 
 
-def closest_search(model: TinyModel, decoder: Decoder) -> Verdict:
-    """Return the wrong search with the most equal translations, if clearly more than RIGHT."""
+def decoder_of_steps(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
+    """Find the wrong forward pass that gives the logits of each step, if the right one does not."""
+
+    def differs(decoder: Decoder) -> list[bool]:
+        return [
+            model.differs_from_forward(decoder, seen.first_steps),
+            model.differs_in_batch(decoder),
+            model.first_other_token(decoder) is not None,
+        ]
+
+    of_own = differs(own)
+    if not any(of_own):
+        return Verdict()
+    other = model.first_other_token(own)
+    window = other - 1 if other and other > 2 else None
+    for says, decoder in wrong_decoders(own.subject, model.model, model.source, window):
+        with suppress(AdapterError):
+            if not any(differs(decoder)):
+                return Verdict("decoding", says)
+    return Verdict("decoding", OTHER.format(other) if other else IN_BATCH)
+
+
+def closest_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
+    """Return the wrong search that is most like translate(), if clearly more than RIGHT.
+
+    Its equal translations, its equal hypotheses, and the numbers that it adds up are compared.
+    """
     total = len(model.translations)
-    most = max(model.count_equal(RIGHT, decoder, misses=total) + 1, total // 2)
+    least = max(model.count_equal(RIGHT, own, misses=total) + 2, total // 2 + 1)
+    most = 0.0
     closest = Verdict()
-    for check_id, says, search in wrong_searches():
-        equal = model.count_equal(search, decoder, misses=total - most - 1)
-        if equal > most:
-            most = equal
+    for check_id, says, search in wrong_searches(seen.temperature, model.source.size(1)):
+        equal = model.count_equal(search, own, misses=total - least)
+        if not equal:
+            continue
+        likeness = (
+            equal / total
+            + model.share_of_hypotheses(search, own)
+            - (0.0 if seen.agrees(search) else 0.5)
+        )
+        if likeness > most:
+            most = likeness
             closest = Verdict(check_id, f"probably {says}")
     return closest
 
@@ -151,7 +238,7 @@ def length_limit(subject: Subject) -> Finding:
     seen = len(model.translations[ENDLESS])
     if subject.config.end in model.translations[ENDLESS]:  # a low limit lets an end win
         own = Decoder(subject, model.model, model.source, subject.config.start)
-        seen = max(seen, model.steps_without_end(own))
+        seen = max(seen, model.logits_of_search(own, ENDLESS).length)
     if abs(seen - model.limit) <= 2:
         return passed()
     size = model.source.size(1)

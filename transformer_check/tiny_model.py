@@ -9,14 +9,13 @@ Shape letters: B batch, S source, T target.
 """
 
 from functools import lru_cache
-from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .decoding import NO_SOURCE_MASK, Decoder, LogitsOfSearch
+from .decoding import NO_SOURCE_MASK, Decoder
 from .output import factor_of_logits
-from .searches import Row, Search, gnmt, run_search, search_with_steps
+from .searches import LogitsOfSearch, Row, Search, gnmt, is_among, run_search, search_with_steps
 from .subject import AdapterError, Subject, describe
 from .trace import Event, trace_model
 
@@ -32,6 +31,12 @@ LARGE = 5_000_000
 """parameters of a large model"""
 ENDLESS = 2
 """the source whose translation has no end"""
+PADDED = 4
+"""a padded source"""
+ALONE = 3
+"""a source whose best score is lower than that of the first one"""
+TRACED = (0, ENDLESS, 3, 6, 7)
+"""the sources whose searches are compared step by step"""
 
 
 class TinyModel:
@@ -56,11 +61,15 @@ class TinyModel:
         self.pairs += [(1, self.short, second), (1, self.long, 1 - second)]
         self.pairs += [(3, [x, end, c.end], LIKELY / LEADS) for end in ends]
         self.pairs += [(3, [y, d, c.end], 1 - LIKELY), (4, [e, d, x, c.end], 1.0)]
+        self.has_ends = True
+        """whether translate() returns the end token"""
         self.failed = "" if self.limit + 10 < c.max_length else "CONFIG.max_length is too small"
         if not self.failed:
             self.teach()
         if not self.failed:
             self.translations = self.translate()
+        self.searches: dict[int, LogitsOfSearch] = {}
+        """source → the logits of each step of translate()"""
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return log P of each pair, and log P of the endless translation."""
@@ -127,19 +136,23 @@ class TinyModel:
         of_words = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         return of_words.masked_fill(target.eq(self.config.pad), 0.0).sum(-1)
 
-    def translate(self) -> list[list[int]]:
+    def translate(self, numbers: list[int] | None = None) -> list[list[int]]:
         """Return the result of translate() without ``start``, padding and what follows ``end``.
+
+        Args:
+            numbers: the sources; all without it
 
         Raises:
             AdapterError: it is not one list of ids for each source.
         """
         c = self.config
-        translations = self.subject.call("translate", self.model, self.source)
+        source = self.source if numbers is None else self.source[numbers]
+        translations = self.subject.call("translate", self.model, source)
         rows = translations.tolist() if isinstance(translations, Tensor) else translations
-        if not isinstance(rows, list) or len(rows) != len(self.source):
+        if not isinstance(rows, list) or len(rows) != len(source):
             raise AdapterError(
                 f"translate() returned {describe(translations)}: expected a list of "
-                f"{len(self.source)} lists of ids for {describe(self.source)}",
+                f"{len(source)} lists of ids for {describe(source)}",
                 "translate",
             )
         clean = []
@@ -148,7 +161,9 @@ class TinyModel:
             ids = ids[1:] if ids[:1] == [c.start] else ids
             ids = ids[: ids.index(c.end) + 1] if c.end in ids else ids
             clean.append([n for n in ids if n != c.pad])
-        if not any(c.end in row for row in clean):  # the function leaves the end out
+        if numbers is None:
+            self.has_ends = any(c.end in row for row in clean)
+        if not self.has_ends:  # the function leaves the end out
             clean = [row if len(row) >= self.limit - 2 else [*row, c.end] for row in clean]
         return clean
 
@@ -165,40 +180,94 @@ class TinyModel:
             rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
         return rows
 
-    def count_equal(self, search: Search, decoder: Decoder, misses: int = 0) -> int:
-        """Count the translations that a search finds; 0 if it misses more than ``misses``."""
+    def count_equal(
+        self, search: Search, decoder: Decoder, misses: int = 0, cut: bool = True
+    ) -> int:
+        """Count the translations that a search finds; 0 if it misses more than ``misses``.
+
+        Args:
+            search: the search
+            decoder: the forward pass
+            misses: the greatest number of translations that it does not find
+            cut: whether the length limit may be that of translate()
+        """
         equal = 0
         for tried, n in enumerate((0, 3, 5, 6, 7, 1, 4, ENDLESS), start=1):
-            equal += self.gives(search, decoder, n)
+            equal += self.gives(search, decoder, n, cut)
             if tried - equal > misses:
                 return 0
         return equal
 
-    def gives(self, search: Search, decoder: Decoder, n: int) -> bool:
+    def gives(self, search: Search, decoder: Decoder, n: int, cut: bool) -> bool:
         """Return whether a search finds a translation, with one of the possible length limits."""
         c = self.config
         limits = {self.limits()[n], self.limit}  # with or without padding
-        for limit in limits | {self.cut(limit) for limit in limits}:
+        if cut and not self.ends_early():
+            longest = max(len(self.translations[ENDLESS]), 1)
+            limits |= {min(limit, longest) for limit in limits}
+        pads = int((self.source[n] == c.pad).sum())
+        limits |= {limit - pads for limit in limits} | {limit - 2 * pads for limit in limits}
+        for limit in limits:
             row = run_search(search, decoder.tables(n), limit, c.end, c.pad)
             row = row[: row.index(c.end) + 1] if c.end in row else row
             if is_same(row, self.translations[n], c.end):
                 return True
         return False
 
-    def count_steps(self, search: Search, decoder: Decoder) -> int:
-        """Return how many steps a search makes for the first source."""
-        limit = self.cut(self.limits()[0])
+    def steps_of(self, search: Search, decoder: Decoder, n: int) -> list[list[Row]]:
+        """Return the hypotheses that each step of a search for one source goes on with."""
         c = self.config
-        return search_with_steps(search, decoder.tables(0), limit, c.end, c.pad)[1]
+        limit = self.cut(self.limits()[n])
+        return search_with_steps(search, decoder.tables(n), limit, c.end, c.pad)[1]
+
+    def share_of_hypotheses(self, search: Search, decoder: Decoder) -> float:
+        """Return which share of its hypotheses a search has in common with translate().
+
+        The logits of their next tokens tell hypotheses apart.
+
+        Returns:
+            1 for the same hypotheses; 0 if the steps of translate() are not known
+        """
+        shares = []
+        for n in TRACED:
+            steps = self.logits_of_search(decoder, n).steps
+            if not steps:
+                return 0.0
+            seen = torch.cat(steps)
+            rows = {row for step in self.steps_of(search, decoder, n) for row in step}
+            expected = torch.cat([decoder.tables(n)([row]) for row in rows])
+            others = seen[~is_among(seen, expected)].round(decimals=3).unique(dim=0)
+            shares.append(int(is_among(expected, seen).sum()) / (len(rows) + len(others)))
+        return sum(shares) / len(shares)
 
     def is_random(self) -> bool:
         """Return whether a second call of translate() returns other translations."""
         return self.translate() != self.translations
 
+    def is_other_alone(self) -> bool:
+        """Return whether a sentence's translation alone is another than in the batch."""
+        return self.translate([ALONE]) != [self.translations[ALONE]]
+
+    def has_state(self) -> bool:
+        """Return whether translations depend on earlier calls, and not on random numbers."""
+        rows = []
+        for seed in (1, 1, 2):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                rows.append(self.translate())
+            self.translate([ALONE])
+        first, again, other = rows
+        return first != again or (first == other and first != self.translations)
+
+    def leaves_out_first(self, right: list[list[int]]) -> bool:
+        """Return whether all translations are right ones without their first token."""
+        return self.translations == [row[1:] for row in right]
+
     def cut(self, limit: int) -> int:
-        """Return a length limit, or that of translate() if it is lower."""
-        longest = len(self.translations[ENDLESS])
-        return limit if longest > self.limit - 3 else min(limit, max(longest, 1))
+        """Return a length limit, or that of translate() if it is known and lower."""
+        row = self.translations[ENDLESS]
+        is_known = self.config.end not in row and len(row) < self.limit - 2
+        return min(limit, max(len(row), 1)) if is_known else limit
 
     def score(self, rows: list[list[int]]) -> list[float]:
         """Return log P of translations, divided by the paper's length penalty."""
@@ -208,10 +277,16 @@ class TinyModel:
             score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
         ]
 
-    def logits_of_search(self, decoder: Decoder, sentences: int = 1) -> LogitsOfSearch:
-        """Return the logits of the next tokens in each step of translate(), for some sources."""
-        with LogitsOfSearch(decoder.tables(0)([()])[0]) as seen:
-            self.subject.call("translate", self.model, self.source[:sentences])
+    def logits_of_search(self, decoder: Decoder, n: int = 0) -> LogitsOfSearch:
+        """Return the logits of the next tokens in each step of translate() for one source."""
+        if n not in self.searches:
+            self.searches[n] = self.logits_of_sources(decoder, [n])
+        return self.searches[n]
+
+    def logits_of_sources(self, decoder: Decoder, numbers: list[int]) -> LogitsOfSearch:
+        """Return the logits of the next tokens in each step of translate() for some sources."""
+        with LogitsOfSearch(decoder.tables(numbers[0])([()])[0]) as seen:
+            seen.translations = self.translate(numbers)
         return seen
 
     def ends_early(self) -> bool:
@@ -219,28 +294,39 @@ class TinyModel:
         row = self.translations[ENDLESS]
         return self.config.end in row and len(row) < self.source.size(1)
 
-    def steps_without_end(self, decoder: Decoder) -> int:
-        """Return how many steps translate() makes for the source whose translation never ends."""
-        with LogitsOfSearch(decoder.tables(ENDLESS)([()])[0]) as seen:
-            self.subject.call("translate", self.model, self.source[ENDLESS : ENDLESS + 1])
-        return seen.length
-
-    def narrows(self, decoder: Decoder) -> bool:
-        """Return whether translate() goes on with fewer hypotheses of a sentence than before."""
-        steps = self.logits_of_search(decoder, len(self.source)).steps
-        sizes = [len(step) for step in steps]
-        return any(1 < two < one for one, two in pairwise(sizes))  # 1: another sentence begins
-
     def differs_from_forward(self, decoder: Decoder, steps: list[Tensor]) -> bool:
-        """Return whether the second step of a search has logits that logits() never gives."""
-        if len(steps) < 2:
-            return False
+        """Return whether the first two steps of a search have logits that a decoder never gives."""
         table = decoder.tables(0)
         after_start = table([()])  # a search may compute its hypotheses one by one
         of_tokens: list[Row] = [(token,) for token in range(self.config.vocabulary)]
         rows = torch.cat([after_start, table(of_tokens)])  # [1 + V, V]
-        away = (steps[1][:, None] - rows[None]).abs().amax(-1).amin(1)  # [N]
-        return bool(away.max() > 1e-3 * rows.std())
+        for step, known in zip(steps[:2], (after_start, rows), strict=False):
+            if not is_among(step, known).all():
+                return True
+        return False
+
+    def first_other_token(self, decoder: Decoder) -> int | None:
+        """Return the place of the first token whose logits a decoder does not give, or None.
+
+        A search has computed the logits of all tokens of its translations. Targets as long as the
+        source are left out: a decoder may take the encoder's attention for its own.
+        """
+        for n in TRACED:
+            seen = self.logits_of_search(decoder, n)
+            steps = seen.steps
+            row = tuple(seen.translations[0])
+            lengths = range(len(row) if steps else 0)
+            for length in (n for n in lengths if n + 1 != self.source.size(1)):
+                if not is_among(decoder.tables(n)([row[:length]]), torch.cat(steps)).all():
+                    return length + 1
+        return None
+
+    def differs_in_batch(self, decoder: Decoder) -> bool:
+        """Return whether a padded sentence has other logits in a batch than a decoder gives."""
+        steps = self.logits_of_sources(decoder, [0, PADDED]).steps
+        if not steps:
+            return False
+        return not bool(is_among(decoder.tables(PADDED)([()]), torch.cat(steps)).all())
 
     def mistake_in_forward(self) -> str:
         """Return the mistake that random numbers and weights show while translate() runs.
@@ -251,13 +337,13 @@ class TinyModel:
             the predicate of a sentence, or nothing
         """
         model = self.subject.build(dropout=0.5)
-        size = self.source.size(1)
+        source = nn.functional.pad(self.source[PADDED : PADDED + 1], (0, 2), value=self.config.pad)
         layouts = self.subject.layouts
         with torch.random.fork_rng(devices=[]), trace_model(layouts=layouts) as trace:
-            self.subject.call("translate", model, self.source[4:5])
+            self.subject.call("translate", model, source)
         if trace.draws:
             return "has dropout on: call model.eval() in translate()"
-        return missing_mask(trace.events, size, self.config.vocabulary)
+        return missing_mask(trace.events, source.size(1), self.config.vocabulary)
 
 
 def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
@@ -269,10 +355,14 @@ def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
         vocabulary: V; a softmax over so many is that of the output
     """
     is_first_step = True  # of a decoder that keeps keys and gets one token in each step
+    is_first = True
     for event in events:
         if not event.is_softmax or event.over != -1 or event.result.dim() < 2:
             continue
         queries, keys = event.result.shape[-2:]
+        if is_first and queries == keys > size:  # the encoder gets a longer source
+            return ""
+        is_first = False
         if keys == vocabulary:
             continue
         if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:

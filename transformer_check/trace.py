@@ -223,6 +223,19 @@ def layouts_of(softmaxes: list[Tensor], source: int, target: int) -> Layouts:
     return layouts
 
 
+def set_fused_layers(enabled: bool) -> bool:
+    """Set whether nn.MultiheadAttention may be one kernel, and return whether it was before.
+
+    torch 2.2 has no such switch.
+    """
+    switch = getattr(torch.backends, "mha", None)
+    if switch is None:
+        return True
+    before = bool(switch.get_fastpath_enabled())
+    switch.set_fastpath_enabled(enabled)
+    return before
+
+
 @contextmanager
 def trace_model(
     wide: int | None = None,
@@ -232,6 +245,7 @@ def trace_model(
     """Trace the context; fused attention kernels of torch are computed in their parts."""
     kernels = torch.backends.cuda  # these switches count on CPUs, too
     before = kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled()
+    fused_layers = set_fused_layers(False)
     kernels.enable_flash_sdp(False)
     kernels.enable_mem_efficient_sdp(False)
     trace = Trace(wide, replay, layouts)
@@ -243,5 +257,6 @@ def trace_model(
     finally:
         entering.remove()
         leaving.remove()
+        set_fused_layers(fused_layers)
         kernels.enable_flash_sdp(before[0])
         kernels.enable_mem_efficient_sdp(before[1])
