@@ -283,6 +283,10 @@ class LogitsOfSearch(TorchDispatchMode):
         """what the search returns"""
         self.dimensions: set[int] = set()
         """the dimensions of the softmaxes, of inputs [N, V]: -1, or those of another one"""
+        self.dims = 0
+        """how many dimensions the input of a softmax over V types has; 0 before the first one"""
+        self.longest = 0
+        """the size of the largest softmax before it"""
         self.has_log = False
         """whether a logarithm is taken of what may be probabilities"""
 
@@ -332,11 +336,24 @@ class LogitsOfSearch(TorchDispatchMode):
         widest = max((len(step) for step in self.steps), default=1)
         return len(self.steps) if widest > 1 else (len(self.steps) + 3) // 4
 
+    def is_of_tokens(self, scores: Tensor) -> bool:
+        """Return whether a softmax is over V types, and not over V keys of attention.
+
+        Attention has V keys only after a step with V - 1 keys.
+        """
+        size = scores.size(-1)
+        if self.dims == 0:
+            is_keys = self.longest == self.vocabulary - 1
+            self.longest = max(self.longest, size)
+            if size == self.vocabulary and not is_keys:
+                self.dims = scores.dim()
+        return size == self.vocabulary and scores.dim() == self.dims
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        if name in (*SOFTMAX, "_log_softmax") and args[0].size(-1) == self.vocabulary:
+        if name in (*SOFTMAX, "_log_softmax") and self.is_of_tokens(args[0]):
             length = args[0].size(-2) if args[0].dim() > 2 else 1
             rows = args[0].detach().reshape(-1, length, self.vocabulary)[:, -1]
             self.inputs.append(rows.clone())

@@ -21,7 +21,7 @@ from transformer_check.cross_entropies import (
 from transformer_check.dropout import dropout_rate
 from transformer_check.optimization import equation_3, name_rate
 from transformer_check.scores import Scale, name_of_length
-from transformer_check.searches import RIGHT, Row, Search, run_search
+from transformer_check.searches import RIGHT, Row, Search, is_among, run_search
 from transformer_check.sinusoids import PAPER, constant_beside, formula_of
 from transformer_check.subject import Subject
 from transformer_check.tables import PositionSums, rows_of_table
@@ -69,7 +69,58 @@ def test_a_search_that_goes_on_with_one_token_each_misses_the_second_best() -> N
 def test_a_search_without_repetition_gives_no_token_twice() -> None:
     probabilities = {(): {2: 0.95, 3: 0.05}, (2,): {2: 0.9, 4: 0.1}, (2, 2): {END: 1.0}}
     assert translation(RIGHT, probabilities) == [2, 2, END]
-    assert translation(replace(RIGHT, repeats=False), probabilities) == [2, 4, END]
+    assert translation(replace(RIGHT, repetition=math.inf), probabilities) == [2, 4, END]
+
+
+def test_repeated_tokens_are_less_probable_by_a_factor() -> None:
+    probabilities = {(): {2: 0.95, 3: 0.05}, (2,): {2: 0.6, 4: 0.4}, (2, 2): {END: 1.0}}
+    assert translation(RIGHT, probabilities) == [2, 2, END]
+    assert translation(replace(RIGHT, repetition=1.2), probabilities) == [2, 2, END]
+    assert translation(replace(RIGHT, repetition=2.0), probabilities) == [2, 4, END]
+
+
+def test_a_greedy_first_step_loses_what_begins_with_another_token() -> None:
+    probabilities = {(): {2: 0.6, 3: 0.4}, (2,): {4: 0.5, 5: 0.5}, (3,): {END: 1.0}}
+    assert translation(RIGHT, probabilities) == [3, END]
+    assert translation(replace(RIGHT, first_is_greedy=True), probabilities)[0] == 2
+
+
+def test_an_end_without_its_probability_comes_too_soon() -> None:
+    probabilities = {(): {2: 1.0}, (2,): {END: 0.01, 4: 0.99}, (2, 4): {END: 1.0}}
+    assert translation(RIGHT, probabilities) == [2, 4, END]
+    assert translation(replace(RIGHT, counts_end=False), probabilities) == [2, END]
+
+
+def test_a_least_length_forbids_the_end_before_it() -> None:
+    probabilities = {(): {2: 0.6, 3: 0.4}, (2,): {END: 0.9, 4: 0.1}, (2, 4): {END: 1.0}}
+    assert translation(RIGHT, probabilities) == [2, END]
+    assert translation(replace(RIGHT, shortest=2), probabilities) == [2, 4, END]
+
+
+def test_mixed_hypotheses_give_a_token_to_the_wrong_one() -> None:
+    probabilities = {
+        (): {2: 0.6, 3: 0.4},
+        (2,): {4: 0.5, 5: 0.5},
+        (3,): {5: 1.0},
+        (3, 5): {END: 1.0},
+    }
+    assert translation(RIGHT, probabilities)[:2] == [3, 5]
+    assert translation(replace(RIGHT, mixes_hypotheses=True), probabilities)[:2] == [2, 5]
+
+
+def test_a_bound_without_penalty_stops_too_soon() -> None:
+    probabilities = {(): {END: 0.3, 2: 0.7}, (2,): {2: 0.7, 4: 0.3}, (2, 2): {5: 0.4, 4: 0.6}}
+    probabilities |= {(2, 2, 4): {END: 1.0}}
+    steep = replace(RIGHT, penalty=lambda length: length**2)
+    assert translation(steep, probabilities) == [2, 2, 4, END]
+    early = replace(steep, stop="better than live", penalty=lambda length: 4 * length**2)
+    assert translation(early, probabilities) == [END]
+
+
+def test_rows_are_among_others_except_for_forbidden_tokens() -> None:
+    known = torch.tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+    rows = torch.tensor([[1.0, 2.0, float("-inf")], [1.0, 2.5, 3.0], [3.0, 1.0, 2.0]])
+    assert is_among(rows, known).tolist() == [True, False, True]
 
 
 def test_a_temperature_changes_which_translation_is_best() -> None:
@@ -104,8 +155,11 @@ def test_a_missing_mask_is_read_from_weights_but_not_from_probabilities(
     scores = torch.zeros(shape)
     if shows == "no later":
         scores = scores.masked_fill(torch.ones(shape[-2:]).triu(1).bool(), float("-inf"))
-    event = Event(scores, scores.softmax(-1), is_softmax=True, module=None)
-    mistake = missing_mask([event], size=5, vocabulary=12)
+    encoder = torch.zeros(4, 5, 5)
+    events = [
+        Event(each, each.softmax(-1), is_softmax=True, module=None) for each in (encoder, scores)
+    ]
+    mistake = missing_mask(events, size=5, vocabulary=12)
     assert says in mistake
     assert bool(says) == bool(mistake)
 
