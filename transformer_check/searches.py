@@ -326,8 +326,11 @@ class LogitsOfSearch(TorchDispatchMode):
         return "log-probabilities" if self.has_log else "probabilities"
 
     def agrees(self, search: Search) -> bool:
-        """Return whether a search adds up the same numbers, as far as they are known."""
-        has_numbers = self.numbers in ("", search.numbers)
+        """Return whether a search adds up the same numbers, as far as they are known.
+
+        Greedy decoding needs no sums.
+        """
+        has_numbers = self.numbers in ("", search.numbers) or search.beam == 1
         return has_numbers and search.temperature == self.temperature
 
     @property
