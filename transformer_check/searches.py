@@ -346,7 +346,7 @@ class LogitsOfSearch(TorchDispatchMode):
         """
         size = scores.size(-1)
         if self.dims == 0:
-            is_keys = self.longest == self.vocabulary - 1
+            is_keys = self.longest >= self.vocabulary - 1
             self.longest = max(self.longest, size)
             if size == self.vocabulary and not is_keys:
                 self.dims = scores.dim()

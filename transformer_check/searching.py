@@ -33,7 +33,7 @@ def verdict_of(subject: Subject) -> Verdict:
     mistake = model.mistake_in_forward()
     if mistake:
         return Verdict("decoding", mistake)
-    of_search = model.logits_of_search(own)
+    of_search = model.logits_of_search(own, 0)
     if of_search.steps and of_search.dimensions != {-1}:
         return Verdict("beam-search", "takes the softmax over another dimension than the tokens")
     if model.is_other_alone() and model.has_state():
@@ -149,21 +149,20 @@ def find_decoder(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdic
 def decoder_of_steps(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
     """Find the wrong forward pass that gives the logits of each step, if the right one does not."""
 
-    def differs(decoder: Decoder) -> list[bool]:
-        return [
-            model.differs_from_forward(decoder, seen.first_steps),
-            model.differs_in_batch(decoder),
-            model.first_other_token(decoder) is not None,
-        ]
+    def differs(decoder: Decoder) -> bool:
+        return (
+            model.differs_from_forward(decoder, seen.first_steps)
+            or model.differs_in_batch(decoder)
+            or model.first_other_token(decoder) is not None
+        )
 
-    of_own = differs(own)
-    if not any(of_own):
+    if not differs(own):
         return Verdict()
     other = model.first_other_token(own)
     window = other - 1 if other and other > 2 else None
     for says, decoder in wrong_decoders(own.subject, model.model, model.source, window):
         with suppress(AdapterError):
-            if not any(differs(decoder)):
+            if not differs(decoder):
                 return Verdict("decoding", says)
     return Verdict("decoding", OTHER.format(other) if other else IN_BATCH)
 

@@ -68,8 +68,8 @@ class TinyModel:
             self.teach()
         if not self.failed:
             self.translations = self.translate()
-        self.searches: dict[int, LogitsOfSearch] = {}
-        """source → the logits of each step of translate()"""
+        self.searches: dict[tuple[int, ...], LogitsOfSearch] = {}
+        """sources → the logits of each step of translate()"""
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return log P of each pair, and log P of the endless translation."""
@@ -277,17 +277,18 @@ class TinyModel:
             score / gnmt(max(len(row), 1)) for score, row in zip(log_p.tolist(), rows, strict=True)
         ]
 
-    def logits_of_search(self, decoder: Decoder, n: int = 0) -> LogitsOfSearch:
-        """Return the logits of the next tokens in each step of translate() for one source."""
-        if n not in self.searches:
-            self.searches[n] = self.logits_of_sources(decoder, [n])
-        return self.searches[n]
+    def logits_of_search(self, decoder: Decoder, *numbers: int) -> LogitsOfSearch:
+        """Return the logits of the next tokens in each step of translate() for some sources.
 
-    def logits_of_sources(self, decoder: Decoder, numbers: list[int]) -> LogitsOfSearch:
-        """Return the logits of the next tokens in each step of translate() for some sources."""
-        with LogitsOfSearch(decoder.tables(numbers[0])([()])[0]) as seen:
-            seen.translations = self.translate(numbers)
-        return seen
+        Args:
+            decoder: the model's own
+            numbers: the sources, which are one batch
+        """
+        if numbers not in self.searches:
+            with LogitsOfSearch(decoder.tables(numbers[0])([()])[0]) as seen:
+                seen.translations = self.translate(list(numbers))
+            self.searches[numbers] = seen
+        return self.searches[numbers]
 
     def ends_early(self) -> bool:
         """Return whether the endless translation has an end before any usual length limit."""
@@ -323,7 +324,7 @@ class TinyModel:
 
     def differs_in_batch(self, decoder: Decoder) -> bool:
         """Return whether a padded sentence has other logits in a batch than a decoder gives."""
-        steps = self.logits_of_sources(decoder, [0, PADDED]).steps
+        steps = self.logits_of_search(decoder, 0, PADDED).steps
         if not steps:
             return False
         return not bool(is_among(decoder.tables(PADDED)([()]), torch.cat(steps)).all())

@@ -127,10 +127,11 @@ class Call:
             is_right = torch.equal(pair[0], self.source) and torch.equal(pair[1], self.right)
             passes.append((is_right, first, *pair))
         for _, _, source, inputs in sorted(passes, key=lambda each: each[:2], reverse=True):
-            if self.inputs is None:
-                self.encoder_inputs, self.inputs = source, inputs
-            if self.find_logits(observer.outputs, source, inputs):
-                self.encoder_inputs, self.inputs = source, inputs
+            is_found = self.find_logits(observer.outputs, source, inputs)
+            if is_found or self.inputs is None:
+                self.encoder_inputs = source
+                self.inputs = inputs
+            if is_found:
                 return
 
     def find_logits(self, outputs: list[Tensor], source: Tensor, inputs: Tensor) -> bool:
@@ -202,7 +203,9 @@ def rows_of(ids: Tensor) -> str:
 def is_of_other_sentences(ids: Tensor, sentences: list[Tensor], real: Tensor) -> bool:
     """Return whether each row of ids is another row of one of the tensors, where it is real."""
     for n, row in enumerate(ids):
-        others = [each[m] for each in sentences for m in range(len(each)) if m != n]
+        others: list[Tensor] = []
+        for each in sentences:
+            others += [other for m, other in enumerate(each) if m != n]
         if not any(torch.equal(row[real[n]], other[real[n]]) for other in others):
             return False
     return True
