@@ -94,8 +94,7 @@ class Call:
         with observer:
             subject.call("logits", subject.model, source.clone(), self.right.clone())
         usual = observer.reads
-        observer = Observer(config.vocabulary, len(target))
-        with observer:
+        with Observer(config.vocabulary, len(target)) as observer:
             self.loss: Tensor = subject.call(
                 "training_loss", subject.model, source.clone(), target.clone()
             )

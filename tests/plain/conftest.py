@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plain.demo_folder import DEMO
+from tests.plain.small import DEMO
 
 
 @pytest.fixture

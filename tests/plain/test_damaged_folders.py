@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.plain.demo_folder import DEMO, sign
+from tests.plain.small import DEMO, sign
 from vaswani_transformer import Transformer
 
 pytest.importorskip("safetensors")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.plain.demo_folder import DEMO, sign
+from tests.plain.small import DEMO, sign
 from vaswani_transformer import Transformer, Vocabulary, beam_search
 from vaswani_transformer.initialisation import WithoutDraws
 from vaswani_transformer.io.packed import read_packed, write_weights

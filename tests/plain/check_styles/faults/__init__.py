@@ -10,6 +10,7 @@ from . import (
     public_training,
     sharing,
     subtle_models,
+    subtle_searches,
     subtle_training,
     training,
     training_loss,
@@ -29,5 +30,6 @@ KINDS: dict[str, list[Fault]] = {
     "public training": public_training.FAULTS,
     "subtle models": subtle_models.FAULTS,
     "subtle training": subtle_training.FAULTS,
+    "subtle searches": subtle_searches.FAULTS,
 }
 FAULTS = [fault for faults in KINDS.values() for fault in faults]
