@@ -371,9 +371,15 @@ class LogitsOfSearch(TorchDispatchMode):
 def is_among(rows: Tensor, known: Tensor) -> Tensor:
     """Return for each row of logits [M, V] whether it is among others [N, V], except for rounding.
 
+    A number that is added to all logits of a row changes nothing.
+
     Returns:
         [M], true or false
     """
-    away = (rows[:, None] - known).abs()  # [M, N, V]
-    away = away.masked_fill(rows[:, None] < HIDDEN, 0.0)  # a search may forbid tokens
-    return away.amax(-1).amin(1) < 1e-3 * known.std()
+    visible = (rows > HIDDEN).all(0)  # [V]; a search may forbid tokens in all rows
+    rows = rows[:, visible]
+    known = known[:, visible]
+    rows = rows - rows.mean(-1, keepdim=True)
+    known = known - known.mean(-1, keepdim=True)
+    away = torch.cdist(rows, known, p=float("inf")).amin(1)
+    return away < 1e-3 * known.std()

@@ -65,11 +65,12 @@ def verdict_of(subject: Subject) -> Verdict:
     return Verdict("beam-search", f"loses up to {max(lost, default=0.0):.2g} of its score")
 
 
+SOME_LOGITS = "has other logits"
 OTHER = (
-    "has other logits than logits() gives for the same tokens from token {} on, for example those "
+    f"{SOME_LOGITS} than logits() gives for the same tokens from token {{}} on, for example those "
     "of another hypothesis, or of other keys in the cache"
 )
-IN_BATCH = "has other logits for a padded sentence in a batch, for example by another source mask"
+IN_BATCH = f"{SOME_LOGITS} for a padded sentence in a batch, for example by another source mask"
 STATE = "returns other translations after another call: it keeps hypotheses of earlier calls"
 ALONE = (
     "translates a sentence otherwise alone than in a batch: it depends on other sentences or on "
@@ -136,7 +137,7 @@ def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict
 def find_decoder(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
     """Find the wrong forward pass that gives the logits of each step, or every translation."""
     verdict = decoder_of_steps(model, own, seen)
-    if verdict.check_id and "other logits" not in verdict.says:
+    if verdict.check_id and SOME_LOGITS not in verdict.says:
         return verdict
     for says, decoder in wrong_decoders(own.subject, model.model, model.source):
         for search in (RIGHT, Search(beam=1)):
@@ -298,7 +299,8 @@ def of_verdict(subject: Subject, check_id: str, fix: str) -> Finding:
     own = Decoder(subject, model.model, model.source, subject.config.start)
     right = model.simulate(RIGHT, own)
     wrong = sum(row != seen for row, seen in zip(right, model.translations, strict=True))
-    find = error if check_id == "decoding" else differs
+    is_error = check_id == "decoding" and SOME_LOGITS not in verdict.says
+    find = error if is_error else differs
     return find(
         f"{wrong} of {len(right)} translations differ from beam search with logits()",
         "the same translations",

@@ -117,9 +117,10 @@ def test_a_bound_without_penalty_stops_too_soon() -> None:
     assert translation(early, probabilities) == [END]
 
 
-def test_rows_are_among_others_except_for_forbidden_tokens() -> None:
-    known = torch.tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
-    rows = torch.tensor([[1.0, 2.0, float("-inf")], [1.0, 2.5, 3.0], [3.0, 1.0, 2.0]])
+def test_rows_are_among_others_except_for_a_shift_and_forbidden_tokens() -> None:
+    known = torch.tensor([[1.0, 2.0, 3.0, 0.0], [3.0, 1.0, 2.0, 0.0]])
+    rows = torch.tensor([[1.0, 2.0, 3.0, 9.0], [1.0, 2.5, 3.0, 9.0], [7.0, 5.0, 6.0, 9.0]])
+    rows[:, 3] = float("-inf")
     assert is_among(rows, known).tolist() == [True, False, True]
 
 
