@@ -259,7 +259,13 @@ def name_distribution(
             f"{loss} swaps ε_ls and 1 - ε_ls: the label has the probability {on_target:.2g}, and "
             f"{1 - on_target:.2g} is divided among the other tokens."
         )
-    return f"{loss} has label smoothing {round(1 - on_target, 3):g}."
+    of_others = f"{1 - on_target:.3g}"
+    of_all = (
+        f"{on_others * types:.3g}"  # the label has its share of it, too: the rounder one is meant
+    )
+    if len(of_all) < len(of_others):
+        return f"{loss} has label smoothing {of_all}, divided among all tokens."
+    return f"{loss} has label smoothing {of_others}."
 
 
 def name_smoothing(coefficients: Tensor, config: Config) -> list[str]:
