@@ -279,6 +279,8 @@ class LogitsOfSearch(TorchDispatchMode):
         self.vocabulary = len(first)
         self.inputs: list[Tensor] = []
         """the input [N, V] of each softmax over V types"""
+        self.last_rows: list[Tensor] = []
+        """the last of the first dimension of each input of three, which may be the position"""
         self.translations: list[list[int]] = []
         """what the search returns"""
         self.dimensions: set[int] = set()
@@ -315,6 +317,14 @@ class LogitsOfSearch(TorchDispatchMode):
     def first_steps(self) -> list[Tensor]:
         """The logits [N, V] of the first two steps, those of a wrong start token included."""
         return (self.steps or self.inputs)[:2]
+
+    @property
+    def rows(self) -> Tensor:
+        """The logits of all hypotheses [N, V], and perhaps of others; none as for ``steps``."""
+        number, factor = self.begin
+        if not factor:
+            return self.first.new_zeros(0, self.vocabulary)
+        return torch.cat(self.inputs[number:] + self.last_rows[number:]) / factor
 
     @property
     def numbers(self) -> str:
@@ -358,8 +368,9 @@ class LogitsOfSearch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name in (*SOFTMAX, "_log_softmax") and self.is_of_tokens(args[0]):
             length = args[0].size(-2) if args[0].dim() > 2 else 1
-            rows = args[0].detach().reshape(-1, length, self.vocabulary)[:, -1]
-            self.inputs.append(rows.clone())
+            rows = args[0].detach().reshape(-1, length, self.vocabulary)
+            self.inputs.append(rows[:, -1].clone())
+            self.last_rows.append(rows[-1].clone())
             dims = args[0].dim()
             self.dimensions.add(args[1] % dims - dims)
             self.has_log |= name == "_log_softmax"

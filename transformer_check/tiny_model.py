@@ -314,20 +314,18 @@ class TinyModel:
         """
         for n in TRACED:
             seen = self.logits_of_search(decoder, n)
-            steps = seen.steps
+            rows = seen.rows
             row = tuple(seen.translations[0])
-            lengths = range(len(row) if steps else 0)
+            lengths = range(len(row) if len(rows) else 0)
             for length in (n for n in lengths if n + 1 != self.source.size(1)):
-                if not is_among(decoder.tables(n)([row[:length]]), torch.cat(steps)).all():
+                if not is_among(decoder.tables(n)([row[:length]]), rows).all():
                     return length + 1
         return None
 
     def differs_in_batch(self, decoder: Decoder) -> bool:
         """Return whether a padded sentence has other logits in a batch than a decoder gives."""
-        steps = self.logits_of_search(decoder, 0, PADDED).steps
-        if not steps:
-            return False
-        return not bool(is_among(decoder.tables(PADDED)([()]), torch.cat(steps)).all())
+        rows = self.logits_of_search(decoder, 0, PADDED).rows
+        return len(rows) > 0 and not bool(is_among(decoder.tables(PADDED)([()]), rows).all())
 
     def mistake_in_forward(self) -> str:
         """Return the mistake that random numbers and weights show while translate() runs.
