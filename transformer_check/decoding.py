@@ -129,6 +129,8 @@ class Decoder:
         source: [B, S]
         start: first token of every hypothesis; None for the first token of the source
         only_last: whether the model gets only the last token
+        starts: number of start tokens
+        reads_first: whether it reads the logits of the first position in place of the last
         change: a context in which the model runs, for hypotheses of T tokens
     """
 
@@ -139,6 +141,8 @@ class Decoder:
         source: Tensor,
         start: int | None,
         only_last: bool = False,
+        starts: int = 1,
+        reads_first: bool = False,
         change: Callable[[int], Any] = lambda length: nullcontext(),
     ) -> None:
         self.subject = subject
@@ -146,6 +150,8 @@ class Decoder:
         self.source = source
         self.start = start
         self.only_last = only_last
+        self.starts = starts
+        self.reads_first = reads_first
         self.change = change
         self.known: dict[tuple[int, Row], Tensor] = {}
 
@@ -165,14 +171,14 @@ class Decoder:
     def compute(self, sentence: int, rows: list[Row]) -> Tensor:
         """Return the logits [N, V] of the tokens after N hypotheses of one length."""
         start = int(self.source[sentence, 0]) if self.start is None else self.start
-        target = torch.tensor([[start, *row] for row in rows])
+        target = torch.tensor([[start] * self.starts + list(row) for row in rows])
         if self.only_last:
             target = target[:, -1:]
         source = self.source[sentence : sentence + 1].expand(len(rows), -1)
         with self.change(target.size(1)):
             logits = self.subject.call("logits", self.model, source, target)
         tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
-        return tensor[:, -1].detach().float().nan_to_num()
+        return tensor[:, 0 if self.reads_first else -1].detach().float().nan_to_num()
 
 
 def wrong_decoders(
@@ -193,6 +199,8 @@ def wrong_decoders(
         return Decoder(subject, model, **settings)
 
     yield "reads the last token alone, without those before it", decoder(only_last=True)
+    yield "reads the logits of the first position, not of the last", decoder(reads_first=True)
+    yield "begins with two start tokens", decoder(starts=2)
     for name, change in changes_of_positions(subject, source):
         yield name, decoder(change=change)
     size = source.size(1)

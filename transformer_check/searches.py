@@ -74,6 +74,8 @@ class Search:
     """number of tokens before which there is no end token"""
     counts_end: bool = True
     """whether the score of a finished hypothesis includes that of the end token"""
+    rank: float = 0.0
+    """what the second best token of a hypothesis loses, the third twice"""
     mixes_hypotheses: bool = False
     """whether the k-th best token is put behind the k-th hypothesis, not behind its own"""
     narrows: bool = False
@@ -102,6 +104,8 @@ def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad:
     if search.repetition != 1.0:
         for number, row in enumerate(rows):
             scores[number, torch.tensor(row, dtype=torch.long)] *= search.repetition
+    if search.rank:
+        scores -= search.rank * scores.argsort(-1, descending=True).argsort(-1)
     if search.goes_on_with_best if rows[0] else search.first_is_greedy:
         best = scores.amax(-1, keepdim=True)
         scores = scores.masked_fill(scores < best, float("-inf"))
@@ -198,7 +202,7 @@ def wrong_searches(temperature: float = 1.0, size: int = 0) -> Iterator[tuple[st
     Args:
         temperature: what the search divides the logits by
 
-    Searches up to the limit are left out where scores only decrease: they find what RIGHT finds.
+    Searches up to the limit are left out where scores only fall: they find what RIGHT finds.
     """
     greedy = "is greedy: its beam has a size of 1, or its hypotheses are all equal"
     yield "beam-search", greedy, replace(RIGHT, beam=1)
@@ -254,13 +258,13 @@ def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
             yield repeated, replace(base, repetition=factor)
         narrows = "makes its beam smaller with each finished hypothesis"
         yield narrows, replace(base, narrows=True)
-        free = "leaves out the probability of the end token"
-        yield free, replace(base, counts_end=False)
+        yield "leaves out the probability of the end token", replace(base, counts_end=False)
+        rank = "lowers the scores of a hypothesis's tokens by their rank (diverse beam search)"
+        yield from ((rank, replace(base, rank=loss)) for loss in (0.5, 1.0, 0.2))
         mixed = "puts tokens behind another hypothesis than the one that they were chosen for"
         yield mixed, replace(base, mixes_hypotheses=True)
-        for shortest in (size - 1, size, size + 1):
-            long = "has no end before a translation is as long as its source"
-            yield long, replace(base, shortest=shortest)
+        long = "has no end before a translation is as long as its source"
+        yield from ((long, replace(base, shortest=size + more)) for more in (-1, 0, 1))
         if temperature != 1:
             says = f"divides the logits by a temperature of {temperature:g}"
             yield says, replace(base, temperature=temperature)

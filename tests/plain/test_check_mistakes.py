@@ -108,6 +108,12 @@ def test_mixed_hypotheses_give_a_token_to_the_wrong_one() -> None:
     assert translation(replace(RIGHT, mixes_hypotheses=True), probabilities)[:2] == [2, 5]
 
 
+def test_a_loss_by_rank_spreads_the_beam_over_hypotheses() -> None:
+    probabilities = {(): {2: 0.55, 3: 0.45}, (2,): {4: 0.5, 5: 0.5}, (3,): {4: 0.9, 5: 0.1}}
+    assert translation(replace(RIGHT, rank=0.0), probabilities)[0] == 3
+    assert translation(replace(RIGHT, rank=1.0), probabilities)[0] == 2
+
+
 def test_a_bound_without_penalty_stops_too_soon() -> None:
     probabilities = {(): {END: 0.3, 2: 0.7}, (2,): {2: 0.7, 4: 0.3}, (2, 2): {5: 0.4, 4: 0.6}}
     probabilities |= {(2, 2, 4): {END: 1.0}}

@@ -1,6 +1,7 @@
 """Mistakes in a search that translates all the same, and a little worse."""
 
 from .decoding import A_MASK, A_PENALTY, M_PENALTY, S_PENALTY, of_search
+from .fault import Fault
 from .public_training import A_LOG, M_LOG, S_LOG
 
 A_BEST = "best[n] = max(best[n], (score / penalty, row[1:]))"
@@ -310,5 +311,64 @@ FAULTS = [
         [(A_BOUND, "bound = scores[:, 0]")],
         [(M_BOUND, "best_possible = live[0][1]")],
         [(S_BOUND, "float(scores[0])")],
+    ),
+    Fault(
+        "the search reads the prediction of the first position",
+        id="beam-search|decoding|decoding-positions|decoding-mask|decoding-start",
+        says=r"first (position|word|row|step|token|predict|output)|position 0|(not|in place of|instead of) the last|same (distribution|prediction|word|probabilit)|every step|start token alone|only the start",
+        batch_first=[("target_mask, source_mask)[:, -1]", "target_mask, source_mask)[:, 0]")],
+        searches=True,
+    ),
+    Fault(
+        "decoding has two start tokens",
+        id="decoding-start|decoding|beam-search|decoding-positions",
+        says=r"start",
+        batch_first=[
+            (
+                "rows = torch.full((batch * beam, 1), START)",
+                "rows = torch.full((batch * beam, 2), START)",
+            ),
+            ("(score / penalty, row[1:])", "(score / penalty, row[2:])"),
+            ("rows[n, 0, 1:]", "rows[n, 0, 2:]"),
+        ],
+        multihead=[
+            ("live = [([START], 0.0)]", "live = [([START, START], 0.0)]"),
+            ("((5 + len(ids) - 1) / 6)", "((5 + len(ids) - 2) / 6)"),
+            ("return best[0][1:]", "return best[0][2:]"),
+        ],
+        searches=True,
+    ),
+    Fault(
+        "a continuation's rank is subtracted from its score, as in diverse beam search",
+        id="beam-search|decoding",
+        says=r"\brank|divers|sibling|subtract|penal(ty|is|iz)|\bsums?\b|\bscores?\b|log-?prob",
+        multihead=[
+            (
+                "for value, token in zip(values.tolist(), tokens.tolist()):",
+                "for rank, (value, token) in enumerate(zip(values.tolist(), tokens.tolist())):",
+            ),
+            ("([*ids, token], score + value)", "([*ids, token], score + value - 0.5 * rank)"),
+        ],
+        sequence_first=[
+            (
+                "totals = scores[:, None] + log_p",
+                "rank = log_p.argsort(-1, descending=True).argsort(-1)\n"
+                "        totals = scores[:, None] + log_p - 0.5 * rank",
+            )
+        ],
+        searches=True,
+    ),
+    Fault(
+        "the cache of values is not reordered",
+        id="decoding-cache|decoding|beam-search",
+        says=r"reorder|cache|(another|other) hypothes|values|parent|another beam|other beams",
+        sequence_first=[
+            (
+                "cache[:] = [part[:, chosen] for part in cache]",
+                "keys, values = cache\n"
+                "            cache[:] = [keys[:, chosen], values if position else values[:, chosen]]",
+            )
+        ],
+        searches=True,
     ),
 ]
