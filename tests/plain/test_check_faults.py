@@ -33,6 +33,7 @@ QUICK = {
 """kind → a fault of it that is planted in the default tests; decoding takes seconds"""
 UNNAMED = {
     ("batch_first", "the worst hypothesis is chosen"),
+    ("batch_first", "the search ends with the first end"),
     ("sequence_first", "alpha is two"),
 }
 """(style, fault): those known to be given another cause"""
