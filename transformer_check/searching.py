@@ -34,6 +34,7 @@ def verdict_of(subject: Subject) -> Verdict:
     if mistake:
         return Verdict("decoding", mistake)
     of_search = model.logits_of_search(own, 0)
+    model.logits_of_search(own, ENDLESS)
     if of_search.steps and of_search.dimensions != {-1}:
         return Verdict("beam-search", "takes the softmax over another dimension than the tokens")
     if model.is_other_alone() and model.has_state():

@@ -203,8 +203,7 @@ class TinyModel:
         c = self.config
         limits = {self.limits()[n], self.limit}  # with or without padding
         if cut and not self.ends_early():
-            longest = max(len(self.translations[ENDLESS]), 1)
-            limits |= {min(limit, longest) for limit in limits}
+            limits |= {min(limit, self.steps_of_endless()) for limit in limits}
         pads = int((self.source[n] == c.pad).sum())
         limits |= {limit - pads for limit in limits} | {limit - 2 * pads for limit in limits}
         for limit in limits:
@@ -290,10 +289,18 @@ class TinyModel:
             self.searches[numbers] = seen
         return self.searches[numbers]
 
-    def ends_early(self) -> bool:
-        """Return whether the endless translation has an end before any usual length limit."""
+    def steps_of_endless(self) -> int:
+        """Return how long the translation without an end is, or how many steps were made for it."""
         row = self.translations[ENDLESS]
-        return self.config.end in row and len(row) < self.source.size(1)
+        seen = self.searches.get((ENDLESS,))
+        if self.config.end in row and seen is not None:
+            return max(seen.length, len(row))
+        return max(len(row), 1)
+
+    def ends_early(self) -> bool:
+        """Return whether the search for the endless translation stops before any usual limit."""
+        is_ended = self.config.end in self.translations[ENDLESS]
+        return is_ended and self.steps_of_endless() < self.source.size(1)
 
     def differs_from_forward(self, decoder: Decoder, steps: list[Tensor]) -> bool:
         """Return whether the first two steps of a search have logits that a decoder never gives."""
