@@ -208,7 +208,7 @@ def wrong_decoders(
         "has no causal mask in decoding",
         decoder(change=lambda length: without_mask(subject, {(length, length)})),
     )
-    yield "hides the newest token from itself", decoder(change=partial(without_newest, subject))
+    yield "lets no new token attend to itself", decoder(change=partial(without_newest, subject))
     if window:
         windows = partial(only_newest, subject, window)
         yield f"sees only the last {window} tokens in decoding", decoder(change=windows)
@@ -258,38 +258,33 @@ def pad_left(source: Tensor, pad: int) -> Tensor:
     return torch.stack(rows)
 
 
-def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
-    """Return a context in which softmaxes of some shapes have no mask."""
+def traced(mode: TorchDispatchMode) -> Any:
+    """Return a context in which a mode sees the parts of fused attention kernels."""
 
     @contextmanager
     def context() -> Iterator[None]:
-        with trace_model(), Unmasked(subject.layouts, shapes):
+        with trace_model(), mode:
             yield
 
     return context()
+
+
+def without_mask(subject: Subject, shapes: set[tuple[int, int]]) -> Any:
+    """Return a context in which softmaxes of some shapes have no mask."""
+    return traced(Unmasked(subject.layouts, shapes))
 
 
 def without_newest(subject: Subject, length: int) -> Any:
     """Return a context in which tokens after the first are hidden from themselves."""
     visible = ~torch.eye(length, dtype=torch.bool)
     visible[0, 0] = True
-    return hide(subject, visible)
+    return traced(Hidden(subject.layouts, visible))
 
 
 def only_newest(subject: Subject, window: int, length: int) -> Any:
     """Return a context in which a token sees the newest tokens alone."""
-    return hide(subject, torch.ones(length, length, dtype=torch.bool).triu(1 - window))
-
-
-def hide(subject: Subject, visible: Tensor) -> Any:
-    """Return a context in which softmaxes of one shape have hidden keys."""
-
-    @contextmanager
-    def context() -> Iterator[None]:
-        with trace_model(), Hidden(subject.layouts, visible):
-            yield
-
-    return context()
+    visible = torch.ones(length, length, dtype=torch.bool).triu(1 - window)
+    return traced(Hidden(subject.layouts, visible))
 
 
 def changes_of_positions(

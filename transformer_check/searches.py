@@ -196,7 +196,7 @@ BEAM_ENDS = ("twice the beam ends", "beam ends")
 """stops that lose a better hypothesis"""
 
 
-def wrong_searches(temperature: float = 1.0, size: int = 0) -> Iterator[tuple[str, str, Search]]:
+def wrong_searches(temperature: float, size: int) -> Iterator[tuple[str, str, Search]]:
     """Yield (id, predicate of a sentence, search) of usual mistakes, the most usual first.
 
     Args:
@@ -248,22 +248,20 @@ def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
         base = replace(RIGHT, stop=stop)
         best = "goes on with one token per hypothesis, its most probable one: each stays greedy"
         yield best, replace(base, goes_on_with_best=True)
-        only = "is greedy at the first step: all hypotheses begin with its most probable token"
+        only = "is greedy at the first step: all hypotheses begin with the same token"
         yield only, replace(base, first_is_greedy=True)
         yield "never repeats a token", replace(base, repetition=math.inf)
         for factor in (2.0, 1.2, 1.5):
-            repeated = (
-                "makes tokens less probable that the hypothesis has already (repetition penalty)"
-            )
+            repeated = "lowers the probability of tokens that it has already (repetition penalty)"
             yield repeated, replace(base, repetition=factor)
         narrows = "makes its beam smaller with each finished hypothesis"
         yield narrows, replace(base, narrows=True)
         yield "leaves out the probability of the end token", replace(base, counts_end=False)
         rank = "lowers the scores of a hypothesis's tokens by their rank (diverse beam search)"
         yield from ((rank, replace(base, rank=loss)) for loss in (0.5, 1.0, 0.2))
-        mixed = "puts tokens behind another hypothesis than the one that they were chosen for"
+        mixed = "appends tokens to another hypothesis than the one they were chosen for"
         yield mixed, replace(base, mixes_hypotheses=True)
-        long = "has no end before a translation is as long as its source"
+        long = "does not end a translation before it is as long as its source"
         yield from ((long, replace(base, shortest=size + more)) for more in (-1, 0, 1))
         if temperature != 1:
             says = f"divides the logits by a temperature of {temperature:g}"

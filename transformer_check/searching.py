@@ -66,15 +66,17 @@ def verdict_of(subject: Subject) -> Verdict:
     return Verdict("beam-search", f"loses up to {max(lost, default=0.0):.2g} of its score")
 
 
-SOME_LOGITS = "has other logits"
+SOME_LOGITS = "computes other logits"
 OTHER = (
-    f"{SOME_LOGITS} than logits() gives for the same tokens from token {{}} on, for example those "
-    "of another hypothesis, or of other keys in the cache"
+    f"{SOME_LOGITS} than logits() from token {{}} on, for example those of another hypothesis or "
+    "of wrong keys in the cache"
 )
-IN_BATCH = f"{SOME_LOGITS} for a padded sentence in a batch, for example by another source mask"
+IN_BATCH = (
+    f"{SOME_LOGITS} for a padded sentence in a batch: its source mask may be another sentence's"
+)
 STATE = "returns other translations after another call: it keeps hypotheses of earlier calls"
-ALONE = (
-    "translates a sentence otherwise alone than in a batch: it depends on other sentences or on "
+DEPENDS = (
+    "translates a sentence differently alone and in a batch: it depends on other sentences or on "
     "earlier calls"
 )
 
@@ -91,7 +93,7 @@ def mistake_without_effect(
         right: the right search that gives every translation
     """
     if model.is_other_alone() and not model.differs_in_batch(own):
-        return Verdict("beam-search", ALONE)
+        return Verdict("beam-search", DEPENDS)
     verdict = decoder_of_steps(model, own, seen)
     if verdict.check_id:
         return verdict
@@ -167,7 +169,9 @@ def decoder_of_steps(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Ve
         with suppress(AdapterError):
             if not differs(decoder):
                 return Verdict("decoding", says)
-    return Verdict("decoding", OTHER.format(other) if other else IN_BATCH)
+    if other is None and model.differs_in_batch(own):
+        return Verdict("decoding", IN_BATCH)
+    return Verdict("decoding", OTHER.format(other or 1))
 
 
 def closest_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:

@@ -32,9 +32,9 @@ LARGE = 5_000_000
 ENDLESS = 2
 """the source whose translation has no end"""
 PADDED = 4
-"""a padded source"""
+"""the number of a source that ends in padding"""
 ALONE = 3
-"""a source whose best score is lower than that of the first one"""
+"""the number of a source whose best score is lower than that of the first one"""
 TRACED = (0, ENDLESS, 3, 6, 7)
 """the sources whose searches are compared step by step"""
 

@@ -43,6 +43,8 @@ UNNAMED = {
     ("multihead", "decoding starts with padding"),
     ("sequence_first", "decoding starts with padding"),
     ("multihead", "training has a temperature"),
+    ("batch_first", "words that occurred are less probable"),
+    ("batch_first", "the search stops with a bound that lacks the penalty"),
 }
 """(style, fault): those known to be given another cause"""
 PLANTED = [(style, fault) for fault in FAULTS for style in fault.styles()]
