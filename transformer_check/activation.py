@@ -44,13 +44,38 @@ def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
     """
     biases = [torch.zeros(())]
     width = subject.config.d_ff
-    biases += [p.detach() for p in subject.model.parameters() if p.shape == (width,)]
-    for bias in biases:
-        if bias.dim() and before.size(-1) != width:  # a convolution, which adds its bias itself
-            continue
-        for name, activation in ACTIVATIONS.items():
-            if difference(activation(before + bias), after) < 1e-4:
+    if before.size(-1) == width:  # a convolution adds its bias itself
+        biases += [p.detach() for p in subject.model.parameters() if p.shape == (width,)]
+    for describe in (name_of_function, name_of_changed_function):
+        for bias in biases:
+            name = describe(before + bias, after)
+            if name:
                 return name
+    return ""
+
+
+def name_of_function(x: Tensor, y: Tensor) -> str:
+    """Return the name of the activation with y = activation(x); empty if none fits."""
+    for name, activation in ACTIVATIONS.items():
+        if difference(activation(x), y) < 1e-4:
+            return name
+    return ""
+
+
+def name_of_changed_function(x: Tensor, y: Tensor) -> str:
+    """Return the name of the activation that is clipped or has a factor; empty if none fits."""
+    highest = float(y.max())
+    negative = y[x < -1e-3] / x[x < -1e-3]
+    slope = float(negative.median())
+    if difference(F.leaky_relu(x, slope), y) < 1e-4:
+        return f"leaky ReLU with slope {slope:.3g}"
+    for name, activation in ACTIVATIONS.items():
+        usual = activation(x)
+        if difference(usual.clamp(max=highest), y) < 1e-4:
+            return f"{name} clipped at {highest:.3g}"
+        factor = float((usual * y).sum() / usual.pow(2).sum())
+        if difference(factor * usual, y) < 1e-4:
+            return f"{name} times {factor:.3g}"
     return ""
 
 

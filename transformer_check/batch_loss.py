@@ -23,6 +23,7 @@ from .cross_entropies import (
     entropy,
     factors,
     smoothings,
+    words_of_targets,
 )
 from .findings import Finding, differs, error, passed, variant, waits_for
 from .registry import check_of
@@ -70,7 +71,7 @@ class Batch:
         c = subject.config
         self.subject = subject
         self.source = subject.words(3, 7, seed=seed)  # [B, S]
-        self.target = subject.words(3, 6, seed=seed + 1)  # [B, T]
+        self.target = words_of_targets(subject, 3, 6, seed=seed + 1)  # [B, T]
         for n, (of_source, of_target) in enumerate(zip(*LENGTHS[seed], strict=True)):
             self.source[n, of_source - 1] = c.end
             self.source[n, of_source:] = c.pad

@@ -6,7 +6,24 @@ Shape letters: B batch, T target, V vocabulary.
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
+
+from .subject import Subject
+
+
+def words_of_targets(subject: Subject, sentences: int, length: int, seed: int) -> Tensor:
+    """Return words [B, T]; the first sentence begins with the lowest and the highest id of a word.
+
+    A wrong comparison with the id of padding leaves out such words.
+    """
+    words = subject.words(sentences, length, seed=seed)
+    every = subject.words(1, subject.config.vocabulary)
+    lowest, highest = every.min(), every.max()
+    first = words[0]
+    others = first[first.ne(lowest) & first.ne(highest)]
+    words[0] = torch.cat([lowest[None], highest[None], others])[:length]
+    return words
 
 
 def smoothings(epsilon: float) -> dict[str, tuple[float, str]]:

@@ -157,6 +157,9 @@ INSIDE = ("attention weights", "feed-forward activations")
 WHOLE = "whole layers or sub-layers"
 STRAYS = {
     WHOLE: "Whole layers or sub-layers are left out at random in training.",
+    "whole tokens": "Dropout drops all numbers of a token together.",
+    "all positions": "Dropout drops the same numbers of all positions of a sentence.",
+    "whole heads": "Dropout drops whole heads.",
     "logits": "Dropout is applied to the logits.",
     "queries, keys or values": "Dropout is applied to queries, keys or values.",
     "parameters": "Dropout is applied to parameters instead of activations.",
@@ -262,6 +265,9 @@ def place_of_draw(subject: Subject, shape: tuple[int, ...]) -> str:
         return INSIDE[0]
     if numel in (1, batch):
         return WHOLE
+    whole = whole_parts(subject, shape)
+    if whole:
+        return whole
     places = {
         c.d_model: rows.get(numel // c.d_model, ""),
         c.d_ff: INSIDE[1],
@@ -275,3 +281,18 @@ def place_of_draw(subject: Subject, shape: tuple[int, ...]) -> str:
     if numel in {count * c.heads * width for count in rows for width in c.widths()}:
         return "queries, keys or values"
     return "other"
+
+
+def whole_parts(subject: Subject, shape: tuple[int, ...]) -> str:
+    """Return the place of a dropout whose random numbers are used several times; empty if none."""
+    c = subject.config
+    batch, length = subject.source.shape
+    steps = subject.target.size(1)
+    numel = math.prod(shape)
+    if shape[-1] == 1 and numel in (length, steps, batch * length, batch * steps):
+        return "whole tokens"
+    if 1 in shape and numel in (c.heads, batch * c.heads):
+        return "whole heads"
+    if shape[-1] == c.d_model and numel in (c.d_model, batch * c.d_model):
+        return "all positions"
+    return ""

@@ -101,8 +101,16 @@ def formulas(x: Tensor, norm: Norm) -> dict[str, Tensor]:
     root = x.pow(2).mean(-1, keepdim=True).sqrt()
     width = x.size(-1)
     batch, length = norm.batch, norm.length
+    of_parts = {
+        f"it normalises each of {parts} parts of a token by itself": standardise(
+            x.unflatten(-1, (parts, -1)), (-1,)
+        ).flatten(-2)
+        for parts in range(2, width // 2 + 1)
+        if width % parts == 0
+    }
     return {
         "": standardise(x, (-1,)),
+        **of_parts,
         "sample": centred / x.std(-1, keepdim=True),  # norm-variance says so
         "it is RMSNorm: it does not subtract the mean": x / root,
         "it does not subtract the mean": x / variance.sqrt(),
@@ -146,7 +154,7 @@ def mistake_of(norm: Norm) -> str:
     for name, expected in formulas(x, norm).items():
         if float((result - expected).abs().max()) < CLOSE * float(expected.std()):
             return "" if name == "sample" else name
-    return factors_of_norm(norm, x) or "it is another function than LayerNorm"
+    return factors_of_norm(norm, x) or moments_of_norm(x, result)
 
 
 def factors_of_norm(norm: Norm, x: Tensor) -> str:
@@ -168,6 +176,35 @@ def factors_of_norm(norm: Norm, x: Tensor) -> str:
         parts.append(f"it adds {shift:.3g}")
     found = " and ".join(parts)
     return f"{found}, with the gain and bias of a new model" if found else ""
+
+
+def moments_of_norm(x: Tensor, result: Tensor) -> str:
+    """Return the sentence for a norm that is another function than LayerNorm.
+
+    Args:
+        x: the norm's input [B, L, D]
+        result: its output, with gains of one and biases of zero
+    """
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    variance = centred.pow(2).mean(-1, keepdim=True)
+    slope = (centred * result).mean(-1, keepdim=True) / variance
+    level = result.mean(-1, keepdim=True)
+    rest = result - slope * centred - level
+    if float(rest.abs().max()) > CLOSE * float(result.std()):
+        return "it is another function than LayerNorm"
+    subtracted = (mean - level / slope) / mean
+    ratio = 1 / slope / variance.sqrt()
+    parts = []
+    for verb, of_what, seen in (
+        ("subtracts", "mean", subtracted),
+        ("divides by", "standard deviation", ratio),
+    ):
+        low, high = f"{float(seen.min()):.3g}", f"{float(seen.max()):.3g}"
+        times = low if low == high else f"{low} to {high}"
+        if times != "1":
+            parts.append(f"it {verb} {times} times the {of_what} of a token")
+    return " and ".join(parts) or "it is another function than LayerNorm"
 
 
 def epsilon_of_norm(norm: Norm) -> float:

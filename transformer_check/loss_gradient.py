@@ -193,6 +193,12 @@ def name_tokens(chosen: Tensor, target: Tensor, config: Config) -> str:
             name = {0: "first", len(target) - 1: "last"}.get(counted, f"{counted + 1}th")
             return f"every sentence of the batch except the {name} sentence"
         return f"{len(sentences)} of {len(target)} sentences"
+    for words, side in ((target.lt(config.pad), "below"), (target.gt(config.pad), "above")):
+        if bool((chosen == words & real).all()):
+            return f"tokens whose ids are {side} that of padding"
+    ids = target[chosen].unique()
+    if len(ids) == 1 and bool((chosen == target.eq(ids)).all()):
+        return f"tokens with id {int(ids)}"
     return f"{int(chosen.sum())} of {int(real.sum())} tokens"
 
 
@@ -341,3 +347,19 @@ def infer_labels(logits: Tensor, gradient: Tensor, pad: int) -> tuple[Tensor, Te
 def is_multiple(a: Tensor, b: Tensor) -> bool:
     """Return whether one vector is a multiple of another."""
     return abs(float(torch.cosine_similarity(a.double(), b.double(), dim=0))) > 0.99
+
+
+def name_direct_term(direct: dict[str, Tensor], named: dict[str, Tensor], more: float) -> str:
+    """Return the sentence for a term with a gradient of parameters that passes no logits."""
+    of_term = torch.cat(list(direct.values()))
+    values = torch.cat([named[name].detach().flatten() for name in direct])
+    if is_multiple(of_term, values):
+        return f"It adds the squares of the weights, as a weight decay: {more:.4g}."
+    if is_multiple(of_term, values.sign()):
+        return f"It adds the absolute values of the weights: {more:.4g}."
+    count = f"{len(direct)} of {len(named)} parameters"
+    names = ", ".join(list(direct)[:3])
+    return (
+        f"It adds a term of {more:.4g} that does not depend on the logits, with a gradient in "
+        f"{count}, such as {names}."
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .cross_entropies import words_of_targets
 from .findings import DIFFERENCE, VARIANT, Finding, differs, error, not_run, passed, waits_for
 from .loss_gradient import (
     FITS,
@@ -43,7 +44,7 @@ class LossOfLogits:
 
     def __init__(self, subject: Subject) -> None:
         c = subject.config
-        self.target = subject.words(2, 5, seed=5)
+        self.target = words_of_targets(subject, 2, 5, seed=5)
         self.target[0, -1] = c.end
         self.target[1, 2:] = torch.tensor([c.end, c.pad, c.pad])
         self.real = self.target.ne(c.pad)

@@ -24,7 +24,7 @@ from .loss_gradient import (
     has_normaliser,
     infer_labels,
     is_focal,
-    is_multiple,
+    name_direct_term,
     name_divisor,
     name_form,
     name_smoothing,
@@ -308,6 +308,8 @@ def name_loss(call: Call) -> Mistake | None:
     left_out = real & ~counts
     weights = torch.zeros_like(size).masked_scatter(counts, coefficients[:, 0].float())
     parts = []
+    if call.target[:, size.size(1) :].ne(config.pad).any():
+        parts.append(f"It leaves out the tokens after the first {size.size(1)} of each target.")
     if left_out.any():
         parts.append(f"It leaves out {name_tokens(left_out, target, config)}.")
     counted = target.masked_fill(left_out, config.pad)
@@ -382,19 +384,3 @@ def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tens
     if abs(more) < close or abs(more + of_entropy) < close:
         return []
     return [f"It adds {more:.4g}, {NO_GRADIENT}."]
-
-
-def name_direct_term(direct: dict[str, Tensor], named: dict[str, Tensor], more: float) -> str:
-    """Return the sentence for a term with a gradient of parameters that passes no logits."""
-    of_term = torch.cat(list(direct.values()))
-    values = torch.cat([named[name].detach().flatten() for name in direct])
-    if is_multiple(of_term, values):
-        return f"It adds the squares of the weights, as a weight decay: {more:.4g}."
-    if is_multiple(of_term, values.sign()):
-        return f"It adds the absolute values of the weights: {more:.4g}."
-    count = f"{len(direct)} of {len(named)} parameters"
-    names = ", ".join(list(direct)[:3])
-    return (
-        f"It adds a term of {more:.4g} that does not depend on the logits, with a gradient in "
-        f"{count}, such as {names}."
-    )
