@@ -123,6 +123,7 @@ def activations(wiring: Wiring) -> Finding:
 
 STRAYS = {
     "queries or keys": "{} is applied to queries or keys before their product.",
+    "scores": "{} is applied to the scores of attention, before the softmax.",
     "values": "{} is applied to the values of attention.",
     "sum": "{} is applied to a sub-layer's output before the residual sum.",
     "logits": "{} is applied to the logits.",

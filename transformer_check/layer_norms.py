@@ -207,6 +207,19 @@ def moments_of_norm(x: Tensor, result: Tensor) -> str:
     return " and ".join(parts) or "it is another function than LayerNorm"
 
 
+def is_detached(norm: Norm) -> bool:
+    """Return whether the gradient of a LayerNorm is not that of its mean and variance."""
+    rng = torch.Generator().manual_seed(21)
+    x = torch.randn(norm.shape, generator=rng).requires_grad_()
+    factors = torch.randn(norm.shape, generator=rng)
+    result = plain_copy(norm.module)(x)
+    if not result.requires_grad:
+        return True
+    seen = torch.autograd.grad((result * factors).sum(), x)[0]
+    expected = torch.autograd.grad((standardise(x, (-1,)) * factors).sum(), x)[0]
+    return float((seen - expected).norm() / expected.norm()) > 0.1
+
+
 def epsilon_of_norm(norm: Norm) -> float:
     """Return the ε of a LayerNorm: tokens of variance 1 get the variance 1 / (1 + ε)."""
     rng = torch.Generator().manual_seed(20)
@@ -280,6 +293,16 @@ def layer_norms(subject: Subject) -> Finding:
             fix="Use nn.LayerNorm(d_model), whose gain is one and whose bias is zero at first.",
             modules=tuple(wrong),
             explains=(*BREAKS, *MIXES) if "not per token" in first else BREAKS,
+        )
+    detached = tuple(norm.name for norm in norms if is_detached(norm))
+    if detached:
+        return differs(
+            f"another gradient than LayerNorm's in {len(detached)} of {len(norms)} norms",
+            "the derivative with respect to x, its mean and its variance",
+            says="A norm computes its mean or variance without gradient.",
+            fix="Remove detach() and no_grad() from the norm.",
+            modules=detached,
+            explains=("gradients",),
         )
     large = {norm.name: epsilon_of_norm(norm) for norm in norms}
     large = {name: epsilon for name, epsilon in large.items() if epsilon > 1e-3}

@@ -1,4 +1,4 @@
-"""Checks of the ends of both stacks and of gradients; need only ``build`` and ``logits``.
+"""Checks of the ends of both stacks; need only ``build`` and ``logits``.
 
 Shape letters: T target, V vocabulary, D d_model.
 """
@@ -24,95 +24,8 @@ from .wiring import (
     check_of_wiring,
 )
 
-NO_GAINS = "no parameter of d_model ones was seen: norms without gains"
 NO_GRADIENT = "logits gives a tensor without gradient: remove no_grad"
-
-
-@check_of(
-    "gradients",
-    "3.1",
-    passes="Every parameter gets a gradient.",
-    fails="A parameter gets no gradient, so it is never trained.",
-    explains=("parameter-count",),
-)
-def all_have_gradients(subject: Subject) -> Finding:
-    """Differentiate a sum of logits with respect to every parameter."""
-    source = subject.source.clone()  # [B, S]
-    source[:, -1] = subject.config.end
-    target = subject.words(2, 5, seed=24)  # [B, T]
-    target[:, 0] = subject.config.start
-    logits = subject.logits(source, target)
-    if not logits.requires_grad:
-        return not_run(NO_GRADIENT)
-    frozen = frozen_matrices(subject)
-    if frozen:
-        return differs(
-            f"requires_grad is False for {', '.join(frozen)}",
-            "True",
-            says=f"{frozen[0]} is frozen: it is never trained.",
-            fix="Remove requires_grad_(False).",
-            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in frozen)),
-        )
-    named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
-    numbers = torch.Generator().manual_seed(13)
-    total = (logits * torch.randn(logits.shape, generator=numbers)).sum()
-    gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
-    unused = []
-    for (name, parameter), gradient in zip(named, gradients, strict=True):
-        # the gradient of a bias of keys is zero up to rounding: the softmax cancels it
-        if gradient is None or (subject.is_matrix(parameter) and not gradient.any()):
-            unused.append(name)
-    if not unused:
-        ids = {"source": set(source.flatten().tolist()), "target": set(target.flatten().tolist())}
-        return look_for_frozen_rows(subject, ids, dict(zip(named, gradients, strict=True)))
-    more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
-    return differs(
-        f"no gradient for {', '.join(unused[:4])}{more}",
-        f"a gradient for each of {len(named)} parameters",
-        modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
-    )
-
-
-def look_for_frozen_rows(
-    subject: Subject,
-    ids: dict[str, set[int]],
-    gradients: dict[tuple[str, nn.Parameter], Tensor | None],
-) -> Finding:
-    """Look for tokens whose row of an embedding gets no gradient, though the batch has them.
-
-    Args:
-        subject: the implementation
-        ids: the tokens of the batch, in the source and in the target
-        gradients: name and parameter → its gradient
-    """
-    c = subject.config
-    names = {c.start: f"the start token ({c.start})", c.end: f"the end token ({c.end})"}
-    for (name, parameter), gradient in gradients.items():
-        if tuple(parameter.shape) != (c.vocabulary, c.d_model) or gradient is None:
-            continue
-        trained = set(gradient.any(1).nonzero().flatten().tolist())
-        used: set[int] = set()
-        for side, other in (("source", "target"), ("target", "source")):
-            if trained & (ids[side] - ids[other]):
-                used |= ids[side]
-        lost = sorted(used - trained)
-        if lost:
-            token = names.get(lost[0], f"token {lost[0]}")
-            return differs(
-                f"no gradient for row {lost[0]} of {name}, which the batch uses",
-                "a gradient for the row of each token but padding",
-                says=f"The embedding of {token} is never trained: it is padding_idx.",
-                fix=f"Give the embedding padding_idx={c.pad}, the id of padding, or none.",
-                modules=(name.rpartition(".")[0],) if "." in name else (),
-            )
-    return passed()
-
-
-def frozen_matrices(subject: Subject) -> list[str]:
-    """Return the names of embedding and feed-forward matrices that are not trained."""
-    c = subject.config
-    frozen = [(n, p) for n, p in subject.model.named_parameters() if not p.requires_grad]
-    return [name for name, p in frozen if {c.vocabulary, c.d_ff} & set(p.shape) and p.dim() > 1]
+NO_GAINS = "no parameter of d_model ones was seen: norms without gains"
 
 
 def last_rows(subject: Subject) -> Tensor | None:

@@ -101,6 +101,8 @@ class Scales(TorchDispatchMode):
         self.reductions: list[str] = []
         """operations over the heads of such products"""
         self.products: list[Product] = []
+        self.activated: list[tuple[str, Tensor]] = []
+        """activations with as many numbers as a product, and their output"""
         self.scales: list[Scale] = []
         self.alive: list[Any] = []  # so that no address is used again
 
@@ -155,6 +157,9 @@ class Scales(TorchDispatchMode):
             self.activations[place(first)] = "norm"  # a clamp that keeps a norm above zero
         elif name in ACTIVATIONS or name in NORMS:
             self.activations[place(first)] = ACTIVATIONS.get(name, "norm")
+            if any(p.numbers.numel() == first.numel() for p in self.products):
+                numbers = to_front(first.detach().clone(), self.layouts)
+                self.activated.append((self.activations[place(first)], numbers))
         elif name in TIMES and isinstance(args[0], Tensor):
             self.note_factor(name, args, first)
         elif name in COPIES:
@@ -254,6 +259,11 @@ class Scales(TorchDispatchMode):
                     self.scales.append(Scale(factor, product.width, queries, keys, heads))
                     self.strays += [(name, "queries or keys") for name in product.activations]
                     return
+        for name, numbers in reversed(self.activated):
+            has_size = numbers.numel() == scores.numel()
+            if has_size and slope_of(scores, numbers.reshape(scores.shape)) is not None:
+                self.strays.append((name, "scores"))
+                return
 
 
 def centre(numbers: Tensor, visible: Tensor) -> Tensor:

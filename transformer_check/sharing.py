@@ -78,6 +78,23 @@ def modules_called_again(subject: Subject) -> list[str]:
     return [name for name in names if not any(is_in(name, other) for other in names)]
 
 
+def equal_matrices(subject: Subject) -> list[list[str]]:
+    """Return the names of matrices that begin with the same random numbers."""
+    names: dict[tuple[Any, ...], list[tuple[str, Tensor]]] = {}
+    groups = []
+    for name, parameter in subject.model.named_parameters():
+        matrix = parameter.detach()
+        if not subject.is_matrix(matrix) or float(matrix.std()) < 1e-6:
+            continue
+        key = (tuple(matrix.shape), round(float(matrix.double().pow(3).sum()), 6))
+        names.setdefault(key, []).append((name, matrix))
+    for own in names.values():
+        same = [name for name, matrix in own if torch.equal(matrix, own[0][1])]
+        if len(same) > 1:
+            groups.append(same)
+    return groups
+
+
 BREAKS = (
     "parameter-count",
     "gradients",
@@ -130,6 +147,16 @@ def own_parameters(subject: Subject) -> Finding:
             expected,
             says=f"{again[0]} is used several times.",
             modules=tuple(again),
+        )
+    equal = equal_matrices(subject)
+    if equal:
+        return differs(
+            f"{' and '.join(equal[0][:4])} of a new model have equal numbers",
+            "other random numbers in each",
+            says=f"{equal[0][0]} and {equal[0][1]} begin with the same random numbers: layers are "
+            "copies of one layer.",
+            fix="Initialise each layer by itself, after copying.",
+            modules=tuple(name for own in equal for name in own),
         )
     return passed()
 

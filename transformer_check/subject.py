@@ -162,10 +162,18 @@ class Subject:
         if self.model.training:
             raise AdapterError("logits() left the model in training mode: remove model.train()")
         if difference(self.output, self.logits(self.source, self.target)) > SAME:
-            raise AdapterError(
-                "logits() returned two results for one input: remove what is random in evaluation "
-                "mode with config.dropout = 0"
-            )
+            raise AdapterError(f"logits() returned two results for one input: {self.cause()}")
+
+    def cause(self) -> str:
+        """Return why logits() returns two results for one input."""
+        results = []
+        for _ in range(2):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(1)
+                results.append(self.logits(self.source, self.target))
+        if difference(*results) > SAME:
+            return "it keeps a state from call to call, such as a position, a cache or a counter"
+        return "remove what is random in evaluation mode with config.dropout = 0"
 
     def defines(self, function: str) -> bool:
         """Return whether the file defines a function."""

@@ -1,9 +1,14 @@
-"""Checks that need only ``build`` and ``logits``: masks, order, batches, heads.
+"""Checks that need only ``build`` and ``logits``: masks, order, batches, heads, gradients.
 
 Shape letters: B batch, S source, T target, V vocabulary, D d_model, N layers, H heads.
 """
 
+import copy
+import math
+from collections.abc import Callable
+
 import torch
+from torch import Tensor, nn
 
 from .findings import (
     Finding,
@@ -20,9 +25,10 @@ from .modes import (
     leaks,
     training_mode,
 )
+from .output import NO_GRADIENT
 from .registry import check_of
 from .scores import REDUCTIONS, scales_of
-from .subject import SAME, Subject, difference
+from .subject import SAME, AdapterError, Subject, difference
 from .trace import trace_model
 from .wiring import describe_places, places_of
 
@@ -227,3 +233,160 @@ def equal_pairs(heads: torch.Tensor) -> int:
         for j in range(i):
             equal += int(torch.allclose(heads[i], heads[j], atol=1e-6))
     return equal
+
+
+# ---- Gradients -----------------------------------------------------------------------------------
+
+
+@check_of(
+    "gradients",
+    "3.1",
+    passes="Every parameter gets a gradient.",
+    fails="A parameter gets no gradient, so it is never trained.",
+    explains=("parameter-count",),
+)
+def all_have_gradients(subject: Subject) -> Finding:
+    """Differentiate a sum of logits with respect to every parameter."""
+    source = subject.source.clone()  # [B, S]
+    source[:, -1] = subject.config.end
+    target = subject.words(2, 5, seed=24)  # [B, T]
+    target[:, 0] = subject.config.start
+    logits = subject.logits(source, target)
+    if not logits.requires_grad:
+        return not_run(NO_GRADIENT)
+    frozen = frozen_matrices(subject)
+    if frozen:
+        return differs(
+            f"requires_grad is False for {', '.join(frozen)}",
+            "True",
+            says=f"{frozen[0]} is frozen: it is never trained.",
+            fix="Remove requires_grad_(False).",
+            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in frozen)),
+        )
+    named = [(n, p) for n, p in subject.model.named_parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(total_of(logits), [p for _, p in named], allow_unused=True)
+    unused = []
+    for (name, parameter), gradient in zip(named, gradients, strict=True):
+        # the gradient of a bias of keys is zero up to rounding: the softmax cancels it
+        if gradient is None or (subject.is_matrix(parameter) and not gradient.any()):
+            unused.append(name)
+    if not unused:
+        ids = {"source": set(source.flatten().tolist()), "target": set(target.flatten().tolist())}
+        finding = look_for_frozen_rows(subject, ids, dict(zip(named, gradients, strict=True)))
+        return finding if finding.failed else look_for_detached(subject, source, target)
+    more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
+    return differs(
+        f"no gradient for {', '.join(unused[:4])}{more}",
+        f"a gradient for each of {len(named)} parameters",
+        modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
+    )
+
+
+def look_for_frozen_rows(
+    subject: Subject,
+    ids: dict[str, set[int]],
+    gradients: dict[tuple[str, nn.Parameter], Tensor | None],
+) -> Finding:
+    """Look for tokens whose row of an embedding gets no gradient, though the batch has them.
+
+    Args:
+        subject: the implementation
+        ids: the tokens of the batch, in the source and in the target
+        gradients: name and parameter → its gradient
+    """
+    c = subject.config
+    names = {c.start: f"the start token ({c.start})", c.end: f"the end token ({c.end})"}
+    for (name, parameter), gradient in gradients.items():
+        if tuple(parameter.shape) != (c.vocabulary, c.d_model) or gradient is None:
+            continue
+        trained = set(gradient.any(1).nonzero().flatten().tolist())
+        used: set[int] = set()
+        for side, other in (("source", "target"), ("target", "source")):
+            if trained & (ids[side] - ids[other]):
+                used |= ids[side]
+        lost = sorted(used - trained)
+        if lost:
+            token = names.get(lost[0], f"token {lost[0]}")
+            return differs(
+                f"no gradient for row {lost[0]} of {name}, which the batch uses",
+                "a gradient for the row of each token but padding",
+                says=f"The embedding of {token} is never trained: it is padding_idx.",
+                fix=f"Give the embedding padding_idx={c.pad}, the id of padding, or none.",
+                modules=(name.rpartition(".")[0],) if "." in name else (),
+            )
+    return passed()
+
+
+def frozen_matrices(subject: Subject) -> list[str]:
+    """Return the names of embedding and feed-forward matrices that are not trained."""
+    c = subject.config
+    frozen = [(n, p) for n, p in subject.model.named_parameters() if not p.requires_grad]
+    return [name for name, p in frozen if {c.vocabulary, c.d_ff} & set(p.shape) and p.dim() > 1]
+
+
+def look_for_detached(subject: Subject, source: Tensor, target: Tensor) -> Finding:
+    """Compare the gradients of a sum of logits with finite differences, in double precision.
+
+    Args:
+        subject: the implementation
+        source: [B, S]
+        target: [B, T]
+    """
+    model = copy.deepcopy(subject.model).double()
+
+    def total() -> Tensor:
+        logits = subject.call("logits", model, source, target)
+        return total_of(logits[0] if isinstance(logits, tuple) else logits)
+
+    try:
+        value = total()
+    except AdapterError:
+        return passed()  # the model computes in one precision alone
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+    pairs = {n: (p, g) for (n, p), g in zip(named.items(), gradients, strict=True) if g is not None}
+    if is_derivative(total, list(pairs.values())):
+        return passed()
+    wrong = [name for name, pair in pairs.items() if not is_derivative(total, [pair])]
+    more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+    return differs(
+        f"another gradient than finite differences for {', '.join(wrong[:4])}{more}",
+        "the derivative of the logits",
+        says="The gradient is not the derivative of the logits: a part of the model is computed "
+        "without gradient.",
+        fix="Look for detach(), .data and no_grad() in the model.",
+        modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in wrong)),
+    )
+
+
+@torch.no_grad()
+def is_derivative(total: Callable[[], Tensor], pairs: list[tuple[Tensor, Tensor]]) -> bool:
+    """Return whether the finite difference of a number along its gradient is the square of it.
+
+    Args:
+        total: function that returns the number, in double precision
+        pairs: parameters, and the number's gradient for each
+    """
+    square = sum(float(gradient.pow(2).sum()) for _, gradient in pairs)
+    if square < 1e-8:
+        return True
+    slopes = []
+    for length in (1e-4, 1e-3):  # of the change of the parameters
+        step = length / math.sqrt(square)
+        values = []
+        for sign in (1, -1):
+            moved = [parameter.clone() for parameter, _ in pairs]
+            for parameter, gradient in pairs:
+                parameter.add_(gradient, alpha=sign * step)
+            values.append(float(total()))
+            for (parameter, _), old in zip(pairs, moved, strict=True):
+                parameter.copy_(old)
+        slopes.append((values[0] - values[1]) / (2 * step))
+    is_exact = abs(slopes[0] - slopes[1]) < 1e-2 * abs(slopes[0])
+    return not is_exact or abs(slopes[0] / square - 1) < 2e-2
+
+
+def total_of(logits: Tensor) -> Tensor:
+    """Return a sum of logits [B, T, V] with random factors."""
+    numbers = torch.Generator().manual_seed(13)
+    return (logits * torch.randn(logits.shape, generator=numbers)).sum()
