@@ -12,7 +12,7 @@ In the order in which to read it:
     card.py          the findings, one problem for each cause
     layout.py        the card as text
     explain.py       the equation, correct code and our own code of a check (explanations.md)
-    whole_model.py   checks that need only logits: leaks, order, matrices, heads
+    whole_model.py   checks that need only logits: leaks, order, gradients
     dropout.py       5.4: dropout of the whole model
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
     wiring.py        the sub-layers of a running model, and which output reaches which input
@@ -33,7 +33,7 @@ In the order in which to read it:
     layer.py         a layer as a function, and candidate formulas for it
     first_layer.py   3.1: the sums and norms of the first layer of each stack
     sublayers.py     3.2, 3.3: the attention and feed-forward network of the first layers
-    attention.py     3.2.1: the function of equation 1
+    attention.py     3.2.1: the function of equation 1; 3.2.2: heads
     optimization.py  5.3: learning rate and optimizer
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, compared with correct and wrong training losses

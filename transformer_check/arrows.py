@@ -25,6 +25,7 @@ from .wiring import (
     check_of_wiring,
     has_changed,
     shown_scores,
+    zero_gates,
 )
 
 
@@ -179,6 +180,16 @@ def output_reaches_next_layer(wiring: Wiring) -> Finding:
         lost.append(last)
     if not lost:
         return passed()
+    gates = zero_gates(wiring, lost[0])
+    if gates:
+        return differs(
+            f"{', '.join(gates[:4])}{' …' * (len(gates) > 4)}: zero in a new model",
+            "x + Sublayer(x)",
+            says=f"{gates[0]} is zero at first and multiplies a sub-layer's output: "
+            f"{list_parts(lost)} have no effect in a new model.",
+            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in gates)),
+            explains=OF_GATES,
+        )
     skipped = skipped_layer(wiring, lost)
     if skipped:
         return differs(
@@ -194,6 +205,15 @@ def output_reaches_next_layer(wiring: Wiring) -> Finding:
         modules=wiring.modules_of(lost),
         fix="Add each sub-layer's own input to its output, not the layer's input or an earlier x.",
     )
+
+
+OF_GATES = (
+    *("source-dependence", "cross-attention-queries", "feed-forward-input", "attention-inputs"),
+    *("residual-connections", "post-norm", "final-norm", "encoder-output", "decoder-input"),
+    *("output-scale", "parameter-count", "heads", "source-order", "source-visible"),
+    *("self-attention-inputs", "sublayer-dropout", "head-size"),
+)
+"""checks that fail in a new model whose sub-layers are multiplied by zero"""
 
 
 def skipped_layer(wiring: Wiring, lost: list[Part]) -> str:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from .dropout import run_in_training
 from .findings import Finding, differs, error, not_run, passed, variant
+from .modes import set_to_zero
 from .registry import check_of
 from .sinusoids import PAPER, Formula, constant_beside, formula_of
-from .subject import SAME, AdapterError, Subject, difference, set_to_zero
+from .subject import SAME, AdapterError, Subject, difference
 from .tables import PositionSums, position_tables
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"

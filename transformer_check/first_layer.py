@@ -264,9 +264,18 @@ def dropout_before_sum(layer: Layer) -> Finding:
         in_eval = noisy.bare(noisy.x)
         subject.model.train()
         change = difference(in_eval, noisy.bare(noisy.x))
+        is_usual = outputs == layer.sublayers and change < SAME
+        undropped = biases_without_dropout(noisy) if is_usual else []
     finally:
         subject.model = model
-    if outputs == layer.sublayers and change < SAME:
+    if undropped:
+        return differs(
+            f"dropout does not change the output of a sub-layer with only the bias {undropped[0]}",
+            "zeros in the sub-layer's output",
+            says="Dropout is applied to a sub-layer's input, and not to its output.",
+            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in undropped)),
+        )
+    if is_usual:
         return passed()
     if not draws and change < SAME:
         return not_run("no random numbers of torch were seen in training mode")
@@ -282,3 +291,32 @@ def dropout_before_sum(layer: Layer) -> Finding:
         f"{layer.sublayers}",
         says=twice if outputs > layer.sublayers else "",
     )
+
+
+def biases_without_dropout(layer: Layer) -> list[str]:
+    """Return the biases of sub-layers' last matrices that dropout in training does not change.
+
+    Sub-layers return zero, except for one bias, whatever their input is. The model is in training
+    mode.
+    """
+    model = layer.subject.model
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    of_matrices = set()
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        if any(layer.subject.is_matrix(parameter) for parameter in own):
+            of_matrices |= {id(parameter) for parameter in own}
+    numbers = torch.Generator().manual_seed(16)
+    values = torch.randn(layer.subject.config.d_model, generator=numbers)
+    found = []
+    for bias in layer.biases():
+        if id(bias) not in of_matrices:
+            continue
+        outputs = []
+        for is_training in (False, True, True):
+            model.train(is_training)
+            outputs.append(layer.with_bias(layer.x, bias, values))
+        in_eval, once, again = outputs
+        if difference(layer.bare(layer.x), in_eval) > SAME and difference(once, again) < SAME:
+            found.append(names[id(bias)])
+    return found

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from .activation import ACTIVATIONS
 from .dropout import run_in_training
 from .findings import Finding
+from .modes import set_to_zero
 from .registry import check_of
-from .subject import SAME, AdapterError, Subject, difference, set_to_zero
+from .subject import SAME, AdapterError, Subject, difference
 from .trace import Trace, trace_model
 
 ENCODER_LAYER, DECODER_LAYER = "encoder_layer", "decoder_layer"

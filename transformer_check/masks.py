@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from .findings import Finding, differs, error, not_run, passed, waits_for
+from .modes import set_to_zero
 from .registry import check_of
-from .subject import SAME, Subject, difference, set_to_zero
+from .subject import SAME, Subject, difference
 from .trace import Event, trace_model
 from .uneven_batch import weak_mask
 

@@ -1,8 +1,11 @@
-"""Checks of training mode, which may differ from evaluation in dropout alone (3.2.3, 5.4)."""
+"""States of a model within a context: training mode (3.2.3, 5.4), parameters set to a number."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
+
+import torch
+from torch import nn
 
 from .subject import SAME, Subject, difference
 
@@ -49,3 +52,23 @@ def is_for_one_mode(leaks_in_evaluation: bool, leaks_in_training: bool, mask: st
 def leaks(change: float) -> bool:
     """Return whether a change of logits is more than rounding; NaN is a change."""
     return not change < SAME
+
+
+@contextmanager
+def set_to(number: float, parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Set parameters to a number within the context, and restore them after it."""
+    saved = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.fill_(number)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, old in zip(parameters, saved, strict=True):
+                parameter.copy_(old)
+
+
+def set_to_zero(parameters: list[nn.Parameter]) -> AbstractContextManager[None]:
+    """Set parameters to zero within the context, and restore them after it."""
+    return set_to(0.0, parameters)

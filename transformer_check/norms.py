@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from .findings import Finding, not_run, passed, variant
+from .modes import set_to_zero
 from .registry import check_of
-from .subject import Subject, difference, set_to_zero
+from .subject import Subject, difference
 from .tables import position_tables
 
 POST, PRE, BRANCH, OTHER = "post-norm", "pre-norm", "norm of the sub-layer's output", "other"

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from .arrows import list_parts, self_attention_without_source
 from .findings import Finding, differs, not_run, passed, variant
+from .modes import set_to_zero
 from .norms import BRANCH, SIDES, norms_of
 from .registry import check_of
 from .scores import slope_of
-from .subject import Subject, set_to_zero
+from .subject import Subject
 from .trace import Event
 from .wiring import (
     CROSS_ATTENTION,

@@ -8,8 +8,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -362,21 +361,6 @@ def difference(a: Tensor, b: Tensor) -> float:
     """Return the greatest difference, in standard deviations of ``a``."""
     a, b = a.detach(), b.detach()
     return float((a - b).abs().max() / a.std().clamp(min=1e-12))
-
-
-@contextmanager
-def set_to_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Set parameters to zero within the context, and restore them after it."""
-    saved = [parameter.detach().clone() for parameter in parameters]
-    with torch.no_grad():
-        for parameter in parameters:
-            parameter.zero_()
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for parameter, old in zip(parameters, saved, strict=True):
-                parameter.copy_(old)
 
 
 def load(path: Path) -> Any:

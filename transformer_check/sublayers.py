@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from .findings import Finding, differs, not_run, passed
 from .first_layer import sums
 from .layer import RIGHT, Layer, best_fit, check_of_layers, is_post_norm, is_pre_norm
+from .modes import set_to_zero
 from .scores import scales_of, slope_of
-from .subject import SAME, difference, set_to_zero
+from .subject import SAME, difference
 from .trace import Event, Trace, trace_model
 
 # ---- 3.2 Attention -------------------------------------------------------------------------------

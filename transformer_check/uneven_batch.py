@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from .subject import Subject, difference, set_to_zero
+from .modes import set_to_zero
+from .subject import Subject, difference
 from .trace import Event, trace_model
 
 LENGTHS = (5, 8, 3, 7, 6)

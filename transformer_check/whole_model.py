@@ -1,4 +1,4 @@
-"""Checks that need only ``build`` and ``logits``: masks, order, batches, heads, gradients.
+"""Checks that need only ``build`` and ``logits``: masks, order, batches, gradients.
 
 Shape letters: B batch, S source, T target, V vocabulary, D d_model, N layers, H heads.
 """
@@ -27,10 +27,7 @@ from .modes import (
 )
 from .output import NO_GRADIENT
 from .registry import check_of
-from .scores import REDUCTIONS, scales_of
 from .subject import SAME, AdapterError, Subject, difference
-from .trace import trace_model
-from .wiring import describe_places, places_of
 
 
 def leak(change: float, cause: str, fix: str) -> Finding:
@@ -146,95 +143,6 @@ def source_order(subject: Subject) -> Finding:
     )
 
 
-@check_of(
-    "heads",
-    "3.2.2",
-    passes="Every attention layer has h different heads.",
-    fails="An attention layer does not have h different heads.",
-    explains=("attention-scale",),
-)
-def heads(subject: Subject) -> Finding:
-    """Compare the softmaxes of each layer: h matrices, no two of them equal."""
-    c = subject.config
-    s = subject.source.size(1)
-    t = subject.target.size(1)
-    with trace_model(layouts=subject.layouts) as trace:
-        subject.logits(subject.source[:1], subject.target[:1])
-    kinds = {"the encoder": (s, s), "the decoder": (t, t), "cross-attention": (t, s)}
-    seen = []
-    for kind, shape in kinds.items():
-        own = [w.reshape(-1, *shape) for w in trace.softmaxes if w.shape[-2:] == shape]
-        if not own:
-            continue
-        weights = torch.cat(own)
-        equal = 0
-        for first in range(0, len(weights), c.heads):
-            equal += equal_pairs(weights[first : first + c.heads])
-        if len(weights) != c.heads * c.layers or equal:
-            pairs = f", {equal} pairs of them equal" if equal else ""
-            seen.append(f"{len(weights)} attention matrices in {kind}{pairs}")
-    if not any(w.shape[-2:] == (s, s) for w in trace.softmaxes):
-        return not_run(f"no torch softmax over {s} source tokens was seen in the encoder")
-    if not seen:
-        return parts_of_heads(subject)
-    return differs(
-        "; ".join(seen),
-        f"{c.heads * c.layers} each: {c.heads} different heads in {c.layers} layers",
-    )
-
-
-def parts_of_heads(subject: Subject) -> Finding:
-    """Check that heads have different queries, keys and values, and are concatenated."""
-    c = subject.config
-    trace = scales_of(subject)
-    explains = ("head-size", "parameter-count", "head-concatenation")
-    if trace.reductions:
-        does = REDUCTIONS[trace.reductions[0]]
-        return differs(
-            f"the outputs of {c.heads} heads are {does} {len(trace.reductions)} times",
-            "one concatenation in each attention",
-            says=f"The outputs of the heads are {does} instead of concatenated.",
-            fix="Concatenate h outputs of d_v numbers, then multiply by W_O [h · d_v, d_model].",
-            explains=explains,
-        )
-    own: dict[tuple[str, int], dict[str, set[float]]] = {}
-    places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
-    for place, scale in zip(places, trace.scales, strict=True):
-        for part, numbers in scale.heads.items():
-            own.setdefault(place, {}).setdefault(part, set()).update(numbers)
-    shared: dict[str, int] = {}
-    of_shared = []
-    for place, parts_of_place in own.items():
-        for part, different in parts_of_place.items():
-            if 0 < len(different) < c.heads:
-                shared[part] = min(shared.get(part, c.heads), len(different))
-                of_shared.append(place)
-    if not shared:
-        return passed()
-    parts = " and ".join(shared)
-    says = f"Several heads share their {parts}, as in grouped-query attention."
-    if set(shared.values()) == {1}:
-        is_multi_query = set(shared) == {"keys", "values"}
-        says = f"All heads have the same {parts}{', as in multi-query attention' * is_multi_query}."
-    counts = ", ".join(f"{count} different {part}" for part, count in shared.items())
-    return differs(
-        f"{counts} of {c.heads} heads in {describe_places(subject, of_shared)}",
-        f"{c.heads} different ones",
-        says=says,
-        fix="Project queries and keys to h · d_k numbers and values to h · d_v.",
-        explains=explains,
-    )
-
-
-def equal_pairs(heads: torch.Tensor) -> int:
-    """Count the pairs of heads [H, T, S] that have the same weights."""
-    equal = 0
-    for i in range(len(heads)):
-        for j in range(i):
-            equal += int(torch.allclose(heads[i], heads[j], atol=1e-6))
-    return equal
-
-
 # ---- Gradients -----------------------------------------------------------------------------------
 
 
@@ -275,11 +183,27 @@ def all_have_gradients(subject: Subject) -> Finding:
         finding = look_for_frozen_rows(subject, ids, dict(zip(named, gradients, strict=True)))
         return finding if finding.failed else look_for_detached(subject, source, target)
     more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
+    used = [name for name in unused if has_effect(subject, name, source, target)]
     return differs(
         f"no gradient for {', '.join(unused[:4])}{more}",
         f"a gradient for each of {len(named)} parameters",
+        says=f"{used[0]} changes the logits, and gets no gradient: it is never trained."
+        if used
+        else "",
+        fix="Look for detach(), .data and no_grad() in the model." if used else "",
         modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in unused)),
     )
+
+
+def has_effect(subject: Subject, name: str, source: Tensor, target: Tensor) -> bool:
+    """Return whether other numbers in a parameter change the logits."""
+    model = copy.deepcopy(subject.model)
+    before = subject.logits(source, target, model)
+    with torch.no_grad():
+        parameter = dict(model.named_parameters())[name]
+        numbers = torch.Generator().manual_seed(27)
+        parameter.add_(torch.randn(parameter.shape, generator=numbers))
+    return difference(before, subject.logits(source, target, model)) > SAME
 
 
 def look_for_frozen_rows(

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .findings import Finding, not_run
+from .modes import set_to
 from .registry import check_of
 from .subject import Subject, difference
 from .trace import Event, trace_model
@@ -248,6 +249,26 @@ def shown_scores(event: Event) -> Tensor:
     """Return the scores or activations of an event; zero where a mask hides them."""
     operand = event.operand.float()
     return operand.masked_fill(operand < HIDDEN, 0.0) if event.is_softmax else operand
+
+
+def zero_gates(wiring: Wiring, lost: Part) -> list[str]:
+    """Return the parameters that are zero in a new model and hide the output of a sub-layer.
+
+    Parameters with the same last part of their name are set to one together.
+    """
+    groups: dict[str, dict[str, nn.Parameter]] = {}
+    for name, parameter in wiring.subject.model.named_parameters():
+        if not parameter.any():
+            groups.setdefault(name.rpartition(".")[2], {})[name] = parameter
+    kind = ENCODER_ATTENTION if lost.kind in ENCODER else SELF_ATTENTION
+    is_last = lost.layer == wiring.subject.config.layers
+    for own in groups.values():
+        with set_to(1.0, list(own.values())):
+            other = Wiring(wiring.subject)
+            end = LOGITS if is_last else other.part(kind, lost.layer + 1)
+            if not other.problem and other.reaches(other.part(lost.kind, lost.layer), end):
+                return list(own)
+    return []
 
 
 @lru_cache(maxsize=1)
