@@ -22,6 +22,8 @@ TOP = [
 PAGES += [*ROOT.glob(".github/*.md"), *(folder / "README.md" for folder in TOP)]
 PAGES = list(dict.fromkeys(PAGES))
 RECORDS = [*ROOT.glob("benchmarks/results/*.md"), *ROOT.glob("experiments/**/*.md")]
+PLACES = [ROOT, *(ROOT / name for name in ("transformer_plugin", "vaswani_transformer", "vaswani"))]
+"""where CONTRIBUTING's table looks for a file"""
 #: a link or an image in Markdown, an image in HTML
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
@@ -164,3 +166,16 @@ def test_the_index_of_the_paper_is_true() -> None:
 def test_the_index_of_the_paper_links_to_no_lines() -> None:
     """They change with every edit above them."""
     assert ".py#" not in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_the_plugin_is_complete() -> None:
+    """CONTRIBUTING's table names every file of the plugin, and every file that it names exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Where a thing goes\n")[2].partition("\n## ")[0]
+    section = section.replace("`transformer_plugin/", "`")
+    named = set(re.findall(r"(?<![\w/.])(?:[\w.]+/)*\w+\.py\b", section))
+    named |= set(re.findall(r"(?<![\w/.])(?:\w+/)+(?![\w.])", section))
+    there = {path.name for path in (ROOT / "transformer_plugin").glob("*.py")} - {"__init__.py"}
+    there |= {f"{path.parent.name}/" for path in ROOT.glob("transformer_plugin/*/__init__.py")}
+    gone = {name for name in named if not any((place / name).exists() for place in PLACES)}
+    assert (there - named, gone) == (set(), set())

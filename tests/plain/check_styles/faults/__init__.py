@@ -14,6 +14,7 @@ from . import (
     subtle_training,
     training,
     training_loss,
+    unseen,
 )
 from .fault import Fault
 
@@ -31,5 +32,6 @@ KINDS: dict[str, list[Fault]] = {
     "subtle models": subtle_models.FAULTS,
     "subtle training": subtle_training.FAULTS,
     "subtle searches": subtle_searches.FAULTS,
+    "unseen models": unseen.FAULTS,
 }
 FAULTS = [fault for faults in KINDS.values() for fault in faults]
