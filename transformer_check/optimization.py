@@ -4,16 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import torch
 
 from .findings import Finding, differs, passed, waits_for
-from .optimizers import EXPECTED, algorithm_of, probe_group
+from .optimizers import ALGORITHMS, EXPECTED, FIX, algorithm_of, look_at_probe, name_options
 from .registry import check_of
 from .subject import AdapterError, Subject, describe
 
-Schedule = Callable[[float], float]
+Schedule = Callable[[int], float]
+"""step → learning rate"""
+LAST = 100_000
 
 
 def equation_3(step: int) -> float:
@@ -22,6 +23,9 @@ def equation_3(step: int) -> float:
     It is written again here, so that a mistake in this project's own schedule is found, too.
     """
     return float(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+
+
+STEPS = (1, 2, 3, 100, 777, 2000, 3999, 4000, 4001, 6000, 12_345, 16_000, 50_001, 100_000)
 
 
 @check_of(
@@ -33,153 +37,94 @@ def equation_3(step: int) -> float:
 )
 def rate(subject: Subject) -> Finding:
     """Compare the learning rates at the first steps, around the peak and long after it."""
-    seen = {}
-    for step in (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000):
+
+    def rate_of_step(step: int) -> float:
         value = subject.call("learning_rate", step)
         if not isinstance(value, (int, float)):
             raise AdapterError(
                 f"learning_rate({step}) returned {describe(value)}: expected a number",
                 "learning_rate",
             )
-        seen[step] = float(value)
+        return float(value)
+
+    seen = {step: rate_of_step(step) for step in STEPS}
     expected = {step: equation_3(step) for step in seen}
     wrong = [n for n in seen if not abs(seen[n] / expected[n] - 1) <= 1e-6]  # NaN counts as wrong
     if not wrong:
         return passed()
-    says = name_rate(seen)
     n = wrong[0]
     return differs(
         f"{seen[n]:.4g} at step {n:,}, wrong at {len(wrong)} of {len(seen)} steps",
         f"{expected[n]:.4g} (d_model 512, 4,000 warm-up steps; steps count from 1)",
-        says=says,
+        says=name_rate(rate_of_step),
     )
 
 
-def schedule(width: float = 512, warmup: float = 4000, decay: float = 0.5) -> Schedule:
-    """Return equation 3 with other hyperparameters, continuous at the end of warm-up."""
-
-    def rate_of_step(step: float) -> float:
-        peak = width**-0.5 * warmup**-0.5
-        return peak * min(step / warmup, (warmup / step) ** decay)
-
-    return rate_of_step
-
-
-def shift_steps(by: int) -> Schedule:
-    """Return equation 3, evaluated at a step that is ``by`` later."""
-    return lambda step: schedule()(max(step + by, 1))
-
-
 SCHEDULES: dict[str, Schedule] = {
+    "is {factor} equation 3": equation_3,
     "has the larger of the two terms: max() in place of min()": lambda n: (
         512**-0.5 * max(n**-0.5, n * 4000**-1.5)
     ),
-    "has no warm-up": lambda n: 512**-0.5 * n**-0.5,
-    "never decreases after warm-up": lambda n: schedule()(min(n, 4000)),
-    "only increases": lambda n: 512**-0.5 * n * 4000**-1.5,
-    "is that of the step before": shift_steps(-1),
-    "is that of the step after": shift_steps(1),
-    "decreases with 1/step after warm-up": schedule(decay=1.0),
-    "decreases with 1/step² after warm-up": schedule(decay=2.0),
-    "has the exponent -1 in place of -1.5 for warm-up": lambda n: (
-        512**-0.5 * min(n**-0.5, n * 4000**-1.0)
-    ),
+    "is that of the step before": lambda n: equation_3(max(n - 1, 1)),
+    "is that of the step after": lambda n: equation_3(n + 1),
 }
-WARMUPS = (400, 1000, 2000, 8000, 10_000, 16_000, 40_000)
 
 
-def name_rate(seen: dict[int, float]) -> str:
-    """Return the sentence for a usual mistake in the learning rate; empty if it is another."""
+def name_rate(rate: Schedule) -> str:
+    """Return the sentence that says how a learning rate differs from equation 3."""
+    seen = {step: rate(step) for step in STEPS}
     infinite = [step for step, value in seen.items() if not math.isfinite(value)]
     if infinite:
         return f"The learning rate is {seen[infinite[0]]} at step {infinite[0]:,}."
+    negative = [step for step, value in seen.items() if value < 0]
+    if negative:
+        return f"The learning rate is negative: {seen[negative[0]]:.4g} at step {negative[0]:,}."
     if len(set(seen.values())) == 1:
         return f"The learning rate is constant ({next(iter(seen.values())):g})."
-    factor = ratio_to(schedule(), seen)
-    if factor is not None:
-        return f"The learning rate is {factor_in_words(factor)} equation 3."
-    schedules = dict(SCHEDULES)
-    for warmup in WARMUPS:
-        schedules[f"has {warmup:,} warm-up steps"] = schedule(warmup=warmup)
-    for says, expected in schedules.items():
+    for says, expected in SCHEDULES.items():
         factor = ratio_to(expected, seen)
-        if factor is None:
-            continue
-        times = "" if abs(factor - 1) < 1e-4 else f", and is {factor:.4g} times too large"
-        return f"The learning rate {says}{times}."
-    says = name_bounded(seen) or name_powers(seen) or name_jump(seen)
-    if says:
-        return says
-    after = [(step, value) for step, value in seen.items() if step >= 4000]
-    slopes = [(b - a) / (n - m) for (m, a), (n, b) in pairwise(after)]
-    if max(slopes) - min(slopes) < 1e-2 * abs(min(slopes)):
-        return "The learning rate decreases linearly after warm-up."
-    if is_cosine(seen):
-        return "The learning rate decreases with a cosine after warm-up."
-    if after[-1][1] <= 0:
-        return "The learning rate decreases to 0: its decay is not the inverse square root."
-    return ""
+        if factor is not None:
+            times = f", and is {factor:.4g} times too large"
+            is_said = "{factor}" in says or abs(factor - 1) < 1e-4
+            says = says.format(factor=factor_in_words(factor))
+            return f"The learning rate {says}{'' if is_said else times}."
+    is_close = all(abs(value / equation_3(step) - 1) < 0.1 for step, value in seen.items())
+    for name, dtype in {"float16": torch.float16, "bfloat16": torch.bfloat16}.items():
+        rounded = torch.tensor([*seen.values()]).to(dtype)
+        if is_close and rounded.tolist() == [*seen.values()]:
+            return f"The learning rate is rounded to {name}."
+    return name_bounded(seen) or name_two_factors(rate) or describe_curve(rate)
 
 
 def name_bounded(seen: dict[int, float]) -> str:
     """Return the sentence for equation 3 with a lower or an upper bound; empty if it is another."""
     wrong = {n: value for n, value in seen.items() if abs(value / equation_3(n) - 1) > 1e-6}
     bounds = set(wrong.values())
-    if len(bounds) != 1 or len(wrong) > len(seen) - 2:
+    bound = min(bounds)
+    if len(bounds) != 1 or len(wrong) > len(seen) - 2 or not 0 < bound < equation_3(4000):
         return ""
-    bound = bounds.pop()
     if all(bound > equation_3(n) for n in wrong):
         return f"The learning rate never falls below {bound:.4g}."
     return f"The learning rate never rises above {bound:.4g}."
 
 
-def name_powers(seen: dict[int, float]) -> str:
-    """Return the sentence for the minimum of two powers of the step; empty if it is no such."""
-    if min(seen.values()) <= 0:
+def name_two_factors(rate: Schedule) -> str:
+    """Return the sentence for another factor to equation 3 from a step on; empty if it is none."""
+    steps = geometric_steps()
+    factors = [round(rate(n) / equation_3(n), 4) for n in steps]
+    changes = [i for i, (a, b) in enumerate(pairwise(factors)) if abs(a - b) > 2e-4]
+    if len(changes) != 1:
         return ""
-    rise = math.log2(seen[2] / seen[1])
-    fall = math.log(seen[100_000] / seen[16_000]) / math.log(100 / 16)
-    if rise - fall < 1e-3:
-        return ""
-    scale = seen[100_000] * 100_000.0**-fall
-    for step, value in seen.items():
-        expected = min(seen[1] * step**rise, scale * step**fall)
-        if abs(value / expected - 1) > 1e-3:
-            return ""
-    peak = (scale / seen[1]) ** (1 / (rise - fall))
-    first = "is constant" if abs(rise) < 1e-3 else f"changes with step^{rise:.3g}"
+    low, high = steps[changes[0]], steps[changes[0] + 1]
+    before, after = factors[0], factors[-1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_before = abs(rate(middle) / equation_3(middle) - before) < 2e-4
+        low, high = (middle, high) if is_before else (low, middle)
     return (
-        f"The learning rate {first} until step {peak:,.0f}, and decreases with step^{fall:.3g} "
-        "after it: equation 3 has step^1 until step 4,000, then step^-0.5."
+        f"The learning rate is {before:.4g} times equation 3 until step {low:,}, and {after:.4g} "
+        "times after it."
     )
-
-
-def name_jump(seen: dict[int, float]) -> str:
-    """Return the sentence for a rate that jumps after the warm-up; empty if it does not."""
-    before, after = seen[4000], seen[4001]
-    if before <= 0 or 0.9 < after / before < 1.1:
-        return ""
-    ratios = [seen[n] * (n - 4000) ** 0.5 for n in seen if n > 4000]
-    is_restart = max(ratios) - min(ratios) < 1e-3 * abs(max(ratios))
-    cause = ": its decay counts steps from the end of warm-up" if is_restart else ""
-    return (
-        f"The learning rate jumps from {before:.4g} at step 4,000 to {after:.4g} at step "
-        f"4,001{cause}."
-    )
-
-
-def is_cosine(seen: dict[int, float]) -> bool:
-    """Return whether the rates from the peak on are half a cosine to zero, of any length."""
-    peak = seen[4000]
-    shares = {step: value / peak for step, value in seen.items() if step >= 4000}
-    if not 0 < shares[16_000] < 1:
-        return False
-    length = 12_000 * math.pi / math.acos(2 * shares[16_000] - 1)
-    for step, share in shares.items():
-        angle = math.pi * min(1.0, (step - 4000) / length)
-        if abs(share - 0.5 * (1 + math.cos(angle))) > 1e-3:
-            return False
-    return True
 
 
 def ratio_to(expected: Schedule, seen: dict[int, float]) -> float | None:
@@ -193,7 +138,162 @@ def factor_in_words(factor: float) -> str:
     """Name the factor from equation 3 to the learning rates."""
     names = {512**0.5: "√d_model =", 512.0: "d_model =", 512**-0.5: "1/√d_model ="}
     near = [name for value, name in names.items() if abs(factor / value - 1) < 1e-3]
-    return f"{near[0] if near else ''} {factor:.4g} times".strip()
+    width = 512 / factor**2 if factor > 0 else 0.0
+    is_width = 8 <= width <= 8192 and abs(width / 8 - round(width / 8)) < 1e-3
+    of_width = f" (d_model = {width:.0f})" if is_width and not near else ""
+    return f"{near[0] if near else ''} {factor:.4g} times{of_width}".strip()
+
+
+def first_change(rate: Schedule, step: int) -> int:
+    """Return the first step after ``step`` whose rate is another; ``LAST`` if there is none."""
+    low, high = step, min(step + 1, LAST)
+    while high < LAST and rate(high) == rate(step):
+        low, high = high, min(LAST, 2 * high - step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if rate(middle) == rate(step) else (low, middle)
+    return high
+
+
+def geometric_steps() -> list[int]:
+    """Return steps from 1 to ``LAST``, each larger than the step before by a quarter."""
+    steps = [1]
+    while steps[-1] < LAST:
+        steps.append(min(LAST, max(steps[-1] + 1, steps[-1] * 5 // 4)))
+    return steps
+
+
+def step_of_maximum(rate: Schedule) -> int:
+    """Return the first step after which the rate falls; ``LAST`` if it never does."""
+    steps = geometric_steps()
+    falls = [i for i, (a, b) in enumerate(pairwise(map(rate, steps))) if b < a * (1 - 1e-9)]
+    before = falls[0] if falls else len(steps) - 2
+    low, high = steps[max(before - 1, 0)], steps[before + 1]
+    while high - low > 2:
+        left = low + (high - low) // 3
+        right = high - (high - low) // 3
+        low, high = (left, high) if rate(left) < rate(right) else (low, right)
+    peak = max(range(low, high + 1), key=rate)
+    low = max([0, *(n for n in steps if rate(n) < rate(peak) and n < peak)])
+    while peak - low > 1 and rate(peak - 1) == rate(peak):  # a maximum of several steps
+        middle = (low + peak) // 2
+        low, peak = (low, middle) if rate(middle) == rate(peak) else (middle, peak)
+    return peak
+
+
+def line_through(points: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """Return the value at 0 and the slope of the line through points; None if there is none."""
+    (x, y), (x_last, y_last) = points[0], points[-1]
+    if x_last == x or y_last == y:
+        return None
+    slope = (y_last - y) / (x_last - x)
+    start = y - slope * x
+    close = 1e-3 * abs(y_last - y)
+    return (start, slope) if all(abs(start + slope * x - y) <= close for x, y in points) else None
+
+
+def describe_part(points: list[tuple[int, float]], low: float, high: float) -> str:
+    """Return the change of a rate from step to step, such as "decreases with step^-0.5".
+
+    Args:
+        points: a step and its rate, of at least two steps
+        low: the rate at which a decrease ends
+        high: the rate at which it begins
+    """
+    if points[-1][1] == points[0][1]:
+        return "is constant" if len({value for _, value in points}) == 1 else "rises and falls"
+    is_rise = points[-1][1] > points[0][1]
+    verb = "rises" if is_rise else "decreases"
+    if min(value for _, value in points) > 0:
+        power = line_through([(math.log(n), math.log(value)) for n, value in points])
+        if power:
+            return f"{verb} with step^{power[1]:.3g}"
+    line = line_through([*points])
+    if line and is_rise:
+        start = max(0.0, -line[0] / line[1])
+        return f"rises linearly from {max(0.0, line[0]):.4g} at step {start:,.0f}"
+    if line:
+        return f"decreases linearly, to {low:.4g} at step {(low - line[0]) / line[1]:,.0f}"
+    shares = [(n, (value - low) / (high - low)) for n, value in points if value > low]
+    exponential = line_through([(n, math.log(share)) for n, share in shares])
+    if exponential:
+        times = "doubles" if is_rise else "halves"
+        length = math.log(2) / abs(exponential[1])
+        return f"{verb} exponentially (it {times} every {length:,.0f} steps)"
+    for exponent in (-0.5, -1.0, 2.0) if not is_rise else ():
+        root = line_through([(n, share ** (1 / exponent)) for n, share in shares])
+        if root:
+            zero = -root[0] / root[1]
+            sign = "-" if zero > 0 else "+"
+            base = f"{zero:,.0f} - step" if exponent > 0 else f"step {sign} {abs(zero):,.0f}"
+            return f"decreases with ({base})^{exponent:g}"
+    cosine = line_through([(n, math.acos(min(1.0, max(-1.0, 2 * s - 1)))) for n, s in shares])
+    if cosine and not is_rise:
+        end = (math.pi - cosine[0]) / cosine[1]
+        return f"decreases with a cosine, to {low:.4g} at step {end:,.0f}"
+    logs = [(math.log(n), math.log(value)) for n, value in points if value > 0]
+    if len(logs) < 3:
+        return f"{verb} by no power of the step"
+    first, last = ((b[1] - a[1]) / (b[0] - a[0]) for a, b in (logs[:2], logs[-2:]))
+    return f"{verb} by no power of the step (from step^{first:.2g} to step^{last:.2g})"
+
+
+RISE = "rises with step^1 until step 4,000"
+FALL = "decreases with step^-0.5"
+
+
+def describe_rise(rate: Schedule, peak: int, end: int) -> str:
+    """Return how a rate reaches its maximum, which it has from step ``peak`` to step ``end``."""
+    if end == 1:
+        return "has no warm-up"
+    if peak == 1:
+        return f"is constant until step {end:,}"
+    steps = sorted({1, *(max(1, peak * n // 12) for n in range(1, 12)), peak - 1})
+    points = [(n, rate(n)) for n in steps if rate(n) > 0]
+    rise = describe_part([*points, (peak, rate(peak))], 0.0, rate(peak))
+    if len(points) > 3 and "no power" in rise:  # the maximum may be the first step of the fall
+        rise = describe_part(points, 0.0, rate(peak))
+    if peak == LAST:
+        return f"{rise} at every step"
+    hold = f" and is constant until step {end:,}" if 1.01 * peak < end < LAST else ""
+    return f"{rise} until step {4000 if abs(peak - 4000) < 2 else peak:,}{hold}"
+
+
+def describe_fall(rate: Schedule, end: int) -> str:
+    """Return how a rate falls after the step ``end``, the last one of its maximum."""
+    if end == LAST:
+        return "never decreases"
+    points = [(n, rate(n)) for n in geometric_steps() if n > end]
+    for (n, before), (m, after) in pairwise(points):
+        if after > before * (1 + 1e-3):
+            return f"decreases, and rises again between steps {n:,} and {m:,}"
+    low = points[-1][1]
+    is_floor = len(points) > 2 and points[-2][1] == low
+    stays = f", and stays at {low:.4g}" if is_floor else ""
+    falling = [(end, rate(end)), *(pair for pair in points if pair[1] > low or not is_floor)]
+    if len(falling) < 3:
+        return f"falls to {low:.4g} at step {end + 1:,}"
+    return describe_part(falling, low if is_floor else 0.0, rate(end)) + stays
+
+
+def describe_curve(rate: Schedule) -> str:
+    """Return the sentence that says how a rate rises and falls, where that is not equation 3."""
+    for step in (2500, 30_000):
+        stair = first_change(rate, step)
+        length = first_change(rate, stair) - stair
+        if stair > step + 1 and 1 < length < LAST // 4:
+            values = f"from {rate(stair - 1):.4g} to {rate(stair):.4g} at step {stair:,}"
+            return f"The learning rate changes only every {length:,} steps, such as {values}."
+    peak = step_of_maximum(rate)
+    end = first_change(rate, peak) - 1 if peak < LAST else LAST
+    end = LAST if rate(end + 1) == rate(peak) else end
+    parts = {RISE: describe_rise(rate, peak, end), FALL: describe_fall(rate, end)}
+    wrong = {right: says for right, says in parts.items() if right != says}
+    if not wrong:
+        return ""
+    return (
+        f"The learning rate {', then '.join(wrong.values())}: equation 3 {', then '.join(wrong)}."
+    )
 
 
 def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
@@ -209,9 +309,6 @@ def optimizer_of(subject: Subject) -> torch.optim.Optimizer:
             "optimizer",
         )
     return optimizer
-
-
-FIX = "Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9)."
 
 
 @check_of(
@@ -257,73 +354,10 @@ def adam(subject: Subject) -> Finding:
     return look_at_probe(optimizer)
 
 
-def look_at_probe(optimizer: torch.optim.Optimizer) -> Finding:
-    """Return the finding on the ε and the weight decay that one update of each group shows."""
-    epsilon = EXPECTED["eps"]
-    for group in optimizer.param_groups:
-        if max(p.numel() for p in group["params"]) < 4:
-            continue
-        probe = probe_group(optimizer, group)
-        if not abs(probe.decay) < 1e-3:  # NaN is a division of 0 by 0
-            return differs(
-                f"an update of {-probe.decay:.3g} × lr for a parameter of 1 with the gradient 0",
-                "0",
-                says="Adam divides 0 by 0 where a gradient is 0: it has no eps."
-                if math.isnan(probe.decay)
-                else f"The optimizer decays weights, by {probe.decay:.3g} × lr.",
-                fix=FIX,
-            )
-        if not 0.5 * epsilon < probe.epsilon < 10 * epsilon:  # 7 with ε before the correction
-            is_root = abs(probe.epsilon / epsilon**0.5 - 1) < 0.05
-            return differs(
-                f"an update with eps = {probe.epsilon:.3g} for a gradient of {epsilon:g}",
-                f"eps={epsilon:g}, added to the root of the second mean",
-                says=f"Adam's eps is inside the root: it acts as √eps = {probe.epsilon:.2g}."
-                if is_root
-                else f"Adam's eps acts as {max(probe.epsilon, 0):.2g}.",
-                fix=FIX,
-            )
-    return passed()
-
-
 def held_twice(optimizer: torch.optim.Optimizer) -> int:
     """Return how many parameters an optimizer holds more than once."""
     held = [id(p) for group in optimizer.param_groups for p in group["params"]]
     return sum(number > 1 for number in Counter(held).values())
-
-
-ALGORITHMS = {
-    "Adam with amsgrad": "Adam has amsgrad=True.",
-    "Adam with maximize": "Adam has maximize=True: it makes the loss larger.",
-    "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
-    "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
-    "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
-    "Adam with a constant bias correction": (
-        "Adam's bias correction is the same at every step: it does not depend on β^t."
-    ),
-    "Adam without bias correction of the first mean": (
-        "Adam has no bias correction of the first mean (momentum)."
-    ),
-    "Adam without bias correction of the second mean": (
-        "Adam has no bias correction of the second mean: its first updates are too large."
-    ),
-    "Adam with the bias correction of the next step": (
-        "Adam's bias correction is that of the next step: steps are counted from 2."
-    ),
-    "Adam with gradients clipped by norm": "The optimizer clips the norm of the gradient.",
-    "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
-}
-
-
-def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
-    """Return the sentence for a usual mistake in Adam's options; empty if it is another."""
-    if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
-        return "Adam has PyTorch's default betas and eps."
-    if wrong == ["weight_decay"]:
-        return f"Adam has a weight decay of {seen['weight_decay']}."
-    if wrong == ["betas"] and seen["betas"] == (0.98, 0.9):
-        return "Adam's betas are swapped."
-    return ""
 
 
 @check_of(

@@ -9,10 +9,36 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .findings import Finding, differs, passed
+
 UPDATES = 8
 RATE = 1e-3
 EXPECTED: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
+FIX = "Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9)."
 Maker = Callable[[list[nn.Parameter], dict[str, Any]], torch.optim.Optimizer]
+
+
+ALGORITHMS = {
+    "Adam with amsgrad": "Adam has amsgrad=True.",
+    "Adam with maximize": "Adam has maximize=True: it makes the loss larger.",
+    "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
+    "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
+    "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
+    "Adam with a constant bias correction": (
+        "Adam's bias correction is the same at every step: it does not depend on β^t."
+    ),
+    "Adam without bias correction of the first mean": (
+        "Adam has no bias correction of the first mean (momentum)."
+    ),
+    "Adam without bias correction of the second mean": (
+        "Adam has no bias correction of the second mean: its first updates are too large."
+    ),
+    "Adam with the bias correction of the next step": (
+        "Adam's bias correction is that of the next step: steps are counted from 2."
+    ),
+    "Adam with gradients clipped by norm": "The optimizer clips the norm of the gradient.",
+    "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
+}
 
 
 def options_of(group: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -178,6 +204,35 @@ def probe_group(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Prob
     return Probe(EXPECTED["eps"] * (1 / ratio - 1), decay)
 
 
+def look_at_probe(optimizer: torch.optim.Optimizer) -> Finding:
+    """Return the finding on the ε and the weight decay that one update of each group shows."""
+    epsilon = EXPECTED["eps"]
+    for group in optimizer.param_groups:
+        if max(p.numel() for p in group["params"]) < 4:
+            continue
+        probe = probe_group(optimizer, group)
+        if not abs(probe.decay) < 1e-3:  # NaN is a division of 0 by 0
+            return differs(
+                f"an update of {-probe.decay:.3g} × lr for a parameter of 1 with the gradient 0",
+                "0",
+                says="Adam divides 0 by 0 where a gradient is 0: it has no eps."
+                if math.isnan(probe.decay)
+                else f"The optimizer decays weights, by {probe.decay:.3g} × lr.",
+                fix=FIX,
+            )
+        if not 0.5 * epsilon < probe.epsilon < 10 * epsilon:  # 7 with ε before the correction
+            is_root = abs(probe.epsilon / epsilon**0.5 - 1) < 0.05
+            return differs(
+                f"an update with eps = {probe.epsilon:.3g} for a gradient of {epsilon:g}",
+                f"eps={epsilon:g}, added to the root of the second mean",
+                says=f"Adam's eps is inside the root: it acts as √eps = {probe.epsilon:.2g}."
+                if is_root
+                else f"Adam's eps acts as {max(probe.epsilon, 0):.2g}.",
+                fix=FIX,
+            )
+    return passed()
+
+
 def factors_to(changes: Tensor, expected: Tensor) -> list[float] | None:
     """Return the factor of each update, its learning rate; None if updates differ otherwise."""
     factors = []
@@ -253,3 +308,14 @@ def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
             alike.append(name)
     own = type(optimizer).__name__
     return alike[0] if alike else f"another algorithm ({own})" if own in RELATIVES else own
+
+
+def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
+    """Return the sentence for a usual mistake in Adam's options; empty if it is another."""
+    if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
+        return "Adam has PyTorch's default betas and eps."
+    if wrong == ["weight_decay"]:
+        return f"Adam has a weight decay of {seen['weight_decay']}."
+    if wrong == ["betas"] and seen["betas"] == (0.98, 0.9):
+        return "Adam's betas are swapped."
+    return ""

@@ -1,6 +1,7 @@
 """The mistakes that the report card can name, each by itself: searches, losses, rates and sums."""
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -31,7 +32,6 @@ from transformer_check.uneven_batch import weak_mask
 
 PAD, END = 0, 1
 TYPES = 6
-STEPS = (1, 2, 2000, 3999, 4000, 4001, 6000, 16_000, 100_000)
 
 
 # ---- Searches ------------------------------------------------------------------------------------
@@ -228,18 +228,63 @@ def test_factors_of_a_loss_are_different() -> None:
 @pytest.mark.parametrize(
     ("says", "share"),
     [
-        ("with a cosine", lambda n: 0.5 + 0.5 * math.cos(math.pi * min(1, (n - 4000) / 96_000))),
-        ("with a cosine", lambda n: 0.5 + 0.5 * math.cos(math.pi * min(1, (n - 4000) / 50_000))),
-        ("linearly", lambda n: 1 - (n - 4000) / 196_000),
-        ("", lambda n: 0.999 ** ((n - 4000) / 1000)),
+        ("with a cosine, to 0 at step 100,000", lambda n: half_cosine((n - 4000) / 96_000)),
+        ("with a cosine, to 0 at step 54,000, and", lambda n: half_cosine((n - 4000) / 50_000)),
+        ("linearly, to 0 at step 200,000", lambda n: 1 - (n - 4000) / 196_000),
+        ("it halves every 20,000 steps", lambda n: 0.5 ** ((n - 4000) / 20_000)),
+        ("with step^-0.7:", lambda n: (n / 4000) ** -0.7),
+        ("with (step - 3,000)^-0.5", lambda n: ((n - 3000) / 1000) ** -0.5),
+        ("with (step + 1,000)^-1", lambda n: 5000 / (n + 1000)),
+        ("with (200,000 - step)^2", lambda n: ((200_000 - n) / 196_000) ** 2),
+        ("from step^-0.97 to", lambda n: 1 / (1 + math.log(n / 4000))),
+        ("changes only every 10,000 steps", lambda n: 0.5 ** ((n - 4000) // 10_000)),
+        ("rises again", lambda n: half_cosine((n - 4000) % 10_000 / 10_000)),
+        ("never decreases", lambda n: 1.0),
+        ("constant until step 50,000:", lambda n: min(1.0, (n / 50_000) ** -0.5)),
+        ("0 times after it", lambda n: float(n < 4001)),
     ],
 )
-def test_a_decay_is_named(says: str, share: object) -> None:
-    assert callable(share)
+def test_a_decay_is_described(says: str, share: Callable[[int], float]) -> None:
     peak = equation_3(4000)
-    seen = {n: equation_3(n) if n < 4000 else peak * share(n) for n in STEPS}
-    assert says in name_rate(seen)
-    assert bool(says) == bool(name_rate(seen))
+    assert says in name_rate(lambda n: equation_3(n) if n < 4000 else peak * share(n))
+
+
+@pytest.mark.parametrize(
+    ("says", "share"),
+    [
+        ("linearly from 6.988e-05 at step 0 until step 4,000", lambda n: 0.1 + 0.9 * n / 4000),
+        ("linearly from 0 at step 1,000", lambda n: max(0.0, (n - 1000) / 3000)),
+        ("with step^0.5 until", lambda n: (n / 4000) ** 0.5),
+        ("it doubles every 400 steps", lambda n: 2 ** ((n - 4000) / 400)),
+        ("is constant until step 4,000", lambda n: 1.0),
+        ("is 0 times equation 3 until step 5", lambda n: n / 4000 if n > 5 else 0.0),
+    ],
+)
+def test_a_warm_up_is_described(says: str, share: Callable[[int], float]) -> None:
+    peak = equation_3(4000)
+    assert says in name_rate(lambda n: equation_3(n) if n > 4000 else peak * share(n))
+
+
+def half_cosine(share: float) -> float:
+    return 0.5 + 0.5 * math.cos(math.pi * min(1.0, share))
+
+
+def test_a_rate_of_another_width_or_precision_is_named() -> None:
+    assert "4 times (d_model = 32)" in name_rate(lambda n: 4 * equation_3(n))
+    assert "d_model = 22.63 times" in name_rate(lambda n: 512**0.5 * equation_3(n))
+    assert "to float16" in name_rate(lambda n: float(torch.tensor(equation_3(n)).half()))
+    assert "never falls below 0.0001" in name_rate(lambda n: max(1e-4, equation_3(n)))
+    assert "until step 50,000, and 0.9 times" in name_rate(
+        lambda n: equation_3(n) * (0.9 if n > 50_000 else 1.0)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_rate_gets_a_sentence(seed: int) -> None:
+    rng = random.Random(seed)
+    rates: dict[int, float] = {}
+    says = name_rate(lambda n: rates.setdefault(n, rng.choice([0.0, 1e-3, rng.random()])))
+    assert says.startswith("The learning rate")
 
 
 def test_a_factor_that_depends_on_a_length_is_named() -> None:

@@ -106,6 +106,21 @@ OPTIMIZERS = [
         "512**-0.5 * 4000**-0.5 * (step / 4000 if step < 4000 else"
         " 0.5 + 0.5 * torch.cos(torch.tensor(3.14159 * (step - 4000) / 96000)).item())",
     ),
+    of_rate(
+        "the rate decays exponentially",
+        "exponentially.*halves every 20,000 steps",
+        "512**-0.5 * 4000**-0.5 * (step / 4000 if step < 4000 else 0.5 ** ((step - 4000) / 20000))",
+    ),
+    of_rate(
+        "the rate falls in stairs",
+        "changes only every 10,000 steps",
+        "512**-0.5 * min((step // 10000 * 10000 + 1) ** -0.5, step * 4000**-1.5)",
+    ),
+    of_rate(
+        "the warm-up begins at a tenth of the peak",
+        "linearly from 6.988e-05 at step 0",
+        "512**-0.5 * min(step**-0.5, 4000**-0.5 * (0.1 + 0.9 * step / 4000))",
+    ),
 ]
 
 A_LOG = "log_probs = F.log_softmax(output, dim=-1)\n        log_probs[:, PAD]"

@@ -176,7 +176,7 @@ FAULTS = [
     ),
     of_rate(
         "the decay is half of step to the power of -1",
-        r"decreases with step\^-1 ",
+        r"decreases with step\^-1:",
         "512**-0.5 * min(step**-1 / 2, step * 4000**-1.5)",
     ),
     of_rate(
@@ -196,7 +196,7 @@ FAULTS = [
     ),
     of_rate(
         "the decay counts from the end of the warm-up",
-        "jumps.*counts steps from the end of warm-up",
+        r"\(step - 4,000\)\^-0.5",
         "512**-0.5 * (step * 4000**-1.5 if step <= 4000 else (step - 4000) ** -0.5)",
     ),
     of_rate(
