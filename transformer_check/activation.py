@@ -138,6 +138,13 @@ AFTER_LOGITS = (
 """checks that may fail for an activation of the logits"""
 
 
+AFTER_SCORES = (
+    *("equation-1-mask", "source-padding", "causal-mask", "target-padding", "mask-value"),
+    *("equation-1-scale", "attention-scale", "source-visible", "target-visible"),
+)
+"""checks that may fail for an activation of the scores of attention"""
+
+
 @check_of(
     "stray-activation",
     "3.2.1",
@@ -163,8 +170,8 @@ def stray_activations(subject: Subject) -> Finding:
     if strays:
         name, use = strays[0]
         found = ", ".join(f"{name} ({use})" for name, use in strays)
-        says = STRAYS[use].format(name)
-        explains = AFTER_LOGITS if use == "logits" else ()
+        says = STRAYS[use].format(name[0].upper() + name[1:] if name[1] == " " else name)
+        explains = {"logits": AFTER_LOGITS, "scores": AFTER_SCORES}.get(use, ())
         expected = "a ReLU in the feed-forward networks alone"
         return differs(found, expected, says=says, explains=explains)
     if factors:

@@ -15,7 +15,7 @@ from .dropout import run_in_training
 from .findings import Finding, differs, error, not_run, passed, variant
 from .modes import set_to_zero
 from .registry import check_of
-from .sinusoids import PAPER, Formula, constant_beside, formula_of
+from .sinusoids import PAPER, Formula, constant_beside, formula_of, name_columns
 from .subject import SAME, AdapterError, Subject, difference
 from .tables import PositionSums, position_tables
 
@@ -99,6 +99,7 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
             fix=fix,
             explains=(
                 "stray-activation",
+                "learned-positions",
                 f"adapter-{'encoder' if function == 'embedding' else 'decoder'}",
             ),
         )
@@ -158,6 +159,14 @@ def why_no_multiple(subject: Subject, function: str) -> tuple[str, str]:
     if growth_with_rows(subject, function) < LONGER / 2:
         return LIMITED, fix
     types, width = subject.config.vocabulary, subject.config.d_model
+    ids = torch.arange(types)[:, None].expand(-1, 3)
+    of_types = embed(subject, function, ids).detach()  # [V, 3, D]
+    has_no_word = (of_types - of_types[:1]).abs().amax((0, 1)) < 1e-6
+    if bool(has_no_word.any()):
+        return (
+            f"{int(has_no_word.sum())} of {width} dimensions of the first layer's input do not "
+            "depend on the token: positions are concatenated instead of added."
+        ), fix
     for matrix in subject.model.parameters():
         if matrix.shape != (types, width):
             continue
@@ -232,7 +241,7 @@ def sinusoid_values(subject: Subject, function: str) -> Finding:
         return differs(
             f"values from {float(seen.min()):.3g} to {float(seen.max()):.3g}",
             expected,
-            says="The positional encodings are not sinusoids of the position.",
+            says=f"The positional encodings are not the paper's sinusoids: {name_columns(seen)}.",
         )
     found = "; ".join(formula.differences)
     if function == "target_embedding" and subject.has("embedding"):

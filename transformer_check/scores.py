@@ -5,6 +5,7 @@ factors applied to queries and keys before. The slope of the scores over the pro
 applied after it.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,11 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .findings import Finding, differs, not_run, passed
-from .registry import check_of
 from .subject import Subject
 from .trace import SOFTMAX, Layouts, place, single_number, to_front, trace_model
-from .wiring import HIDDEN, describe_places, places_of
+from .wiring import HIDDEN
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
 TIMES = ("mul", "mul_", "div", "div_")
@@ -36,6 +35,12 @@ ACTIVATIONS = {
     "native_layer_norm": "LayerNorm",
 }
 """operation of torch → activation that its result has in a matrix product or a sum"""
+POWERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "a square": torch.square,
+    "an absolute value": torch.abs,
+    "a third power": lambda numbers: numbers**3,
+}
+"""functions of scores that are no activation"""
 NORMS = ("linalg_vector_norm", "norm")
 REDUCTIONS = {"mean": "averaged", "sum": "added", "amax": "reduced to their maximum"}
 """operation of torch over heads → what it does with them"""
@@ -111,6 +116,8 @@ class Scales(TorchDispatchMode):
     ) -> Any:
         name = func.overloadpacket.__name__
         if name in SOFTMAX:
+            if place(args[0]) in self.weights:
+                self.strays.append(("a softmax", "scores"))
             self.softmax(to_front(args[0], self.layouts))
         factor = self.factor_of_result(name, args)
         result = func(*args, **(kwargs or {}))
@@ -259,7 +266,10 @@ class Scales(TorchDispatchMode):
                     self.scales.append(Scale(factor, product.width, queries, keys, heads))
                     self.strays += [(name, "queries or keys") for name in product.activations]
                     return
-        for name, numbers in reversed(self.activated):
+        activated = list(reversed(self.activated))
+        for product in reversed(self.products):
+            activated += [(name, function(product.numbers)) for name, function in POWERS.items()]
+        for name, numbers in activated:
             has_size = numbers.numel() == scores.numel()
             if has_size and slope_of(scores, numbers.reshape(scores.shape)) is not None:
                 self.strays.append((name, "scores"))
@@ -283,79 +293,6 @@ def slope_of(scores: Tensor, product: Tensor) -> float | None:
         return None
     slope = (x * y).sum() / square
     return float(slope) if (y - slope * x).norm() < 1e-3 * y.norm() else None
-
-
-@check_of(
-    "attention-scale",
-    "3.2.1",
-    passes="Every attention layer divides its scores by √d_k.",
-    fails="An attention layer does not divide its scores by √d_k.",
-    explains=("equation-1-scale",),
-)
-def scales_of_model(subject: Subject) -> Finding:
-    """Compare the scores with the products of queries and keys, in every softmax of the model."""
-    c = subject.config
-    trace = scales_of(subject)
-    if not trace.scales:
-        return not_run("no torch softmax of a product of queries and keys was seen")
-    d_k = c.widths()[0]
-    expected = d_k**-0.5
-    wrong = [scale for scale in trace.scales if not is_close(scale.factor, expected)]
-    if not wrong:
-        return passed()
-    factors = ", ".join(sorted({f"{scale.factor:.4f}" for scale in wrong}))
-    found = f"factor {factors} in {len(wrong)} of {len(trace.scales)} softmaxes"
-    places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
-    pairs = zip(places, trace.scales, strict=True)
-    of_wrong = [place for place, scale in pairs if not is_close(scale.factor, expected)]
-    where = describe_places(subject, of_wrong) if len(wrong) < len(trace.scales) else ""
-    fix = "Divide the scores by math.sqrt(d_k), once."
-    of_length = name_of_length(trace.scales)
-    if of_length:
-        return differs(
-            found,
-            f"1/√{d_k} = {expected:.4f}",
-            says=f"The scores are divided by the square root of the number of {of_length}.",
-            fix=fix,
-            explains=("source-padding", "target-padding", "batch-independence"),
-        )
-    farthest = max(wrong, key=lambda scale: abs(scale.factor / expected - 1)).factor
-    usual = {
-        "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
-        "The scores are not divided by √d_k.": 1.0,
-        "The scores are divided by √d_k twice, that is by d_k.": 1 / d_k,
-        "The scores are multiplied by √d_k instead of divided.": d_k**0.5,
-        "The scores are multiplied by d_k instead of divided by √d_k.": d_k,
-        "The scores are divided by d_model instead of √d_k.": 1 / c.d_model,
-        "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
-        "The scores are divided by √d_k of another number of heads.": wrong[0].width ** -0.5,
-        "The scores are divided by √h, of the number of heads, instead of √d_k.": c.heads**-0.5,
-        "The scores are divided by h, the number of heads, instead of √d_k.": 1 / c.heads,
-    }
-    near = [says for says, value in usual.items() if is_close(farthest, value)]
-    says = near[0] if near else "The scores are not divided by √d_k." if where else ""
-    if where:
-        says = says.replace("The scores", f"The scores of {where}")
-        found = f"{found} ({where})"
-    return differs(found, f"1/√{d_k} = {expected:.4f}", says=says, fix=fix)
-
-
-def is_close(factor: float, expected: float) -> bool:
-    """Return whether two factors are equal up to rounding."""
-    return abs(factor / expected - 1) < 1e-3
-
-
-def name_of_length(scales: list[Scale]) -> str:
-    """Return the length whose square root divides all scores: keys or queries; else nothing."""
-    lengths = {
-        "keys": [scale.keys for scale in scales],
-        "queries": [scale.queries for scale in scales],
-    }
-    for name, own in lengths.items():
-        pairs = zip(scales, own, strict=True)
-        if len(set(own)) > 1 and all(is_close(s.factor, n**-0.5) for s, n in pairs):
-            return name
-    return ""
 
 
 @lru_cache(maxsize=1)

@@ -334,3 +334,37 @@ def round_base(base: float) -> str:
     if power >= 0 and abs(math.log10(base) - power) < 0.001:
         return f"{10**power:,}"
     return f"{base:,.0f}" if base > 100 else f"{base:.4g}"
+
+
+def name_columns(table: Tensor) -> str:
+    """Return what is wrong in the dimensions of a table [L, D] that has no known formula."""
+    table = table.double()
+    width = table.size(1)
+    zero = [n for n in range(width) if float(table[:, n].abs().max()) < FITS]
+    if zero:
+        some = " …" if len(zero) > 4 else ""
+        return f"dimensions {', '.join(map(str, zero[:4]))}{some} are zero"
+    expected = paper_rows(torch.arange(len(table)), width, in_halves=False)
+    wrong = (table - expected).abs().amax(0) > FITS
+    first = int(wrong.nonzero()[0])
+    seen, right = (frequency_of(numbers[:, first]) for numbers in (table, expected))
+    count = f"{int(wrong.sum())} of {width} dimensions differ"
+    if seen is None:
+        return f"{count}, and dimension {first} is no sine or cosine"
+    if right is None or abs(seen - right) < 1e-3:
+        return f"{count}, the first by a factor or a phase: {first}"
+    return f"{count}: dimension {first} has the frequency {seen:.4g} instead of {right:.4g}"
+
+
+def frequency_of(column: Tensor) -> float | None:
+    """Return the frequency, from 0 to π, of a sine or cosine [L]; None if it has none.
+
+    The sum of the neighbours of each number is 2 cos(frequency) times the number.
+    """
+    middle = column[1:-1]
+    neighbours = column[:-2] + column[2:]
+    cosine = float(neighbours @ middle / (middle @ middle)) / 2
+    rest = neighbours - 2 * cosine * middle
+    if abs(cosine) > 1 or float(rest.abs().max()) > FITS * float(column.abs().max()):
+        return None
+    return math.acos(cosine)

@@ -15,7 +15,7 @@ from .modes import set_to_zero
 from .subject import Subject, difference
 from .trace import Event, trace_model
 
-LENGTHS = (5, 8, 3, 7, 6)
+LENGTHS = (3, 8, 6, 7, 4)
 """lengths of a batch's sources, with the end token; B is never the number of heads"""
 TARGETS = (5, 3, 6, 4, 6)
 ENCODER, CROSS = "encoder self-attention", "cross-attention"
@@ -198,6 +198,14 @@ def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
     }
     shortest = "One source mask serves the whole batch: it is as long as the shortest sentence."
     names[shortest] = right.all(0, keepdim=True)
+    for length in range(1, size):
+        one = f"One source mask serves the whole batch: it shows the first {length} tokens."
+        names.setdefault(one, (keys < length)[None])
+    names["Each sentence has the source mask of another: the masks are sorted by length."] = (
+        keys < torch.tensor(sorted(lengths))[:, None]
+    )
+    down = "Each sentence has the source mask of another: the masks are sorted, the longest first."
+    names[down] = keys < torch.tensor(sorted(lengths, reverse=True))[:, None]
     return {name: mask.expand(len(lengths), -1) for name, mask in names.items()}
 
 
