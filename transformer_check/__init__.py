@@ -34,7 +34,8 @@ In the order in which to read it:
     first_layer.py   3.1: the sums and norms of the first layer of each stack
     sublayers.py     3.2, 3.3: the attention and feed-forward network of the first layers
     attention.py     3.2.1: the function of equation 1; 3.2.2: heads
-    optimization.py  5.3: learning rate and optimizer
+    learning_rate.py 5.3: the learning rate, and the description of a wrong one
+    optimization.py  5.3: the optimizer
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, compared with correct and wrong training losses
     cross_entropies.py  the correct and wrong cross entropies
@@ -59,6 +60,7 @@ from . import (  # noqa: F401 (each adds its checks)
     embeddings,
     first_layer,
     layer_norms,
+    learning_rate,
     masks,
     norms,
     optimization,

@@ -1,6 +1,7 @@
 """The algorithm of an optimizer, recognised by the updates that it makes (5.3)."""
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,36 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .findings import Finding, differs, passed
+from .subject import AdapterError
 
 UPDATES = 8
 RATE = 1e-3
+BETAS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.997, 0.998, 0.999, 0.9999)
 EXPECTED: dict[str, Any] = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
-FIX = "Use torch.optim.Adam(parameters, lr, betas=(0.9, 0.98), eps=1e-9)."
 Maker = Callable[[list[nn.Parameter], dict[str, Any]], torch.optim.Optimizer]
-
-
-ALGORITHMS = {
-    "Adam with amsgrad": "Adam has amsgrad=True.",
-    "Adam with maximize": "Adam has maximize=True: it makes the loss larger.",
-    "AdamW": "The optimizer is AdamW, which decays the weights; the paper's is Adam.",
-    "NAdam without momentum decay": "The optimizer is NAdam, not Adam.",
-    "Adam without bias correction": "Adam has no bias correction: its first updates are too small.",
-    "Adam with a constant bias correction": (
-        "Adam's bias correction is the same at every step: it does not depend on β^t."
-    ),
-    "Adam without bias correction of the first mean": (
-        "Adam has no bias correction of the first mean (momentum)."
-    ),
-    "Adam without bias correction of the second mean": (
-        "Adam has no bias correction of the second mean: its first updates are too large."
-    ),
-    "Adam with the bias correction of the next step": (
-        "Adam's bias correction is that of the next step: steps are counted from 2."
-    ),
-    "Adam with gradients clipped by norm": "The optimizer clips the norm of the gradient.",
-    "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
-}
 
 
 def options_of(group: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -71,56 +49,57 @@ RELATIVES: dict[str, Maker] = {
 }
 
 
-class WithoutCorrection(torch.optim.Optimizer):
-    """Adam without bias correction: the means are not divided by 1 - β^t."""
-
-    def __init__(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
-        super().__init__(parameters, {"lr": RATE, **options_of(group, "betas", "eps")})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """Update every parameter once; ``closure`` is ignored."""
-        group = self.param_groups[0]
-        beta_1, beta_2 = group.get("betas", EXPECTED["betas"])
-        for parameter in group["params"]:
-            state = self.state[parameter]
-            gradient = parameter.grad
-            mean = state.get("mean", torch.zeros_like(parameter))
-            square = state.get("square", torch.zeros_like(parameter))
-            state["mean"] = beta_1 * mean + (1 - beta_1) * gradient
-            state["square"] = beta_2 * square + (1 - beta_2) * gradient**2
-            size = state["square"].sqrt() + group.get("eps", EXPECTED["eps"])
-            parameter -= group["lr"] * state["mean"] / size
-
-
-def scale_to_norm_1(gradient: Tensor) -> Tensor:
-    """Return a gradient with the norm 1, as clipping by a smaller norm than its own."""
-    return gradient / gradient.norm()
-
-
-CLIPPED: dict[str, Callable[[Tensor], Tensor]] = {
-    "Adam with gradients clipped by norm": scale_to_norm_1,
+CHANGED: dict[str, Callable[[Tensor], Tensor]] = {
+    "Adam with gradients clipped by norm": lambda g: (
+        g / g.flatten(1).norm(dim=1).view(-1, *[1] * (g.dim() - 1))
+    ),
     "Adam with gradients clipped by value": torch.sign,
+    "Adam with centred gradients": lambda g: (
+        g - g.flatten(1).mean(1).view(-1, *[1] * (g.dim() - 1))
+    ),
+    "Adam with sums of gradients": lambda g: g.cumsum(0),
 }
-"""what Adam reads if all gradients are larger than a limit, up to a factor"""
+"""what Adam reads of large gradients [U, …], up to a factor"""
+
+
+def seeded_gradients(shape: torch.Size) -> Tensor:
+    """Return gradients [U, *shape], all large enough to be clipped where any are."""
+    rng = torch.Generator().manual_seed(16)
+    gradients = torch.randn(UPDATES, *shape, generator=rng)
+    gradients += 0.5 * gradients.sign()
+    gradients[2] *= 10  # a peak, which AMSGrad and Adamax remember
+    return 1e3 * gradients
+
+
+def step(optimizer: torch.optim.Optimizer) -> None:
+    """Update the parameters; those without a gradient get zeros if the optimizer needs one.
+
+    Raises:
+        AdapterError: the optimizer raises an error, such as that it needs a closure.
+    """
+    try:
+        try:
+            optimizer.step()
+        except (AttributeError, TypeError):
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            optimizer.step()
+    except Exception as error:
+        found = f"optimizer(model).step() raised {type(error).__name__}: {error}"
+        raise AdapterError(found, "optimizer") from error
 
 
 def updates_of(
-    optimizer: torch.optim.Optimizer,
-    parameters: list[nn.Parameter],
-    change: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+    optimizer: torch.optim.Optimizer, parameter: nn.Parameter, gradients: Tensor
 ) -> Tensor:
-    """Return the changes [UPDATES, N] by updates with seeded random gradients, changed first."""
-    rng = torch.Generator().manual_seed(16)
+    """Return the changes [U, N] of a parameter by updates with gradients [U, …]."""
     changes = []
-    for number in range(UPDATES):
-        before = torch.cat([p.detach().flatten() for p in parameters])
-        scale = 10.0 if number == 2 else 1.0  # a peak, which AMSGrad and Adamax remember
-        for parameter in parameters:
-            parameter.grad = change(scale * torch.randn(parameter.shape, generator=rng))
-        optimizer.step()
-        after = torch.cat([p.detach().flatten() for p in parameters])
-        changes.append(after - before)
+    for gradient in gradients:
+        before = parameter.detach().flatten().clone()
+        parameter.grad = gradient.clone()
+        step(optimizer)
+        changes.append(parameter.detach().flatten() - before)
     return torch.stack(changes)
 
 
@@ -133,8 +112,8 @@ def smallest_parameter(group: dict[str, Any]) -> nn.Parameter:
 
 
 @contextmanager
-def restored(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the learning rate to ``RATE`` in the context; then restore model and optimizer."""
+def restored(optimizer: torch.optim.Optimizer, rate: float = RATE) -> Iterator[None]:
+    """Set the learning rate in the context; then restore model and optimizer."""
     every = [p for each in optimizer.param_groups for p in each["params"]]
     values = [p.detach().clone() for p in every]
     gradients = [p.grad for p in every]
@@ -143,7 +122,7 @@ def restored(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         for p in every:
             p.grad = None
         for each in optimizer.param_groups:
-            each["lr"] = RATE
+            each["lr"] = rate
         yield
     finally:
         with torch.no_grad():
@@ -153,93 +132,29 @@ def restored(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         optimizer.load_state_dict(state)
 
 
-def measure_updates(optimizer: torch.optim.Optimizer) -> tuple[Tensor, list[Tensor]]:
-    """Return the updates of an optimizer's smallest parameter, starting from zero.
-
-    Model and optimizer are restored.
-
-    Returns:
-        the changes [UPDATES, N], and the values before the first update
-    """
-    parameter = smallest_parameter(optimizer.param_groups[0])
-    start = torch.zeros(parameter.shape)  # so that no update, however small, is rounded away
-    with restored(optimizer):
-        with torch.no_grad():
-            parameter.copy_(start)
-        changes = updates_of(optimizer, [parameter])
-    return changes, [start]
-
-
-class Probe(NamedTuple):
-    """What one update of Adam shows of a parameter group, whatever its options say."""
-
-    epsilon: float
-    """the number that is added to the root of the second mean"""
-    decay: float
-    """the part of a parameter without gradient that an update of the learning rate 1 takes"""
-
-
-def probe_group(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Probe:
-    """Measure ε and the weight decay of a group, with gradients of 1, of ε and of 0.
+def measure_updates(
+    optimizer: torch.optim.Optimizer,
+    parameter: nn.Parameter,
+    gradients: Tensor,
+    rate: float = RATE,
+) -> Tensor:
+    """Return the changes [U, N] of a parameter that begins with 0, so that none is rounded away.
 
     Model and optimizer are restored.
     """
-    parameter = smallest_parameter(group)
-    size = parameter.numel()
-    gradient = torch.zeros(size)
-    gradient[0] = 1.0
-    gradient[1] = EXPECTED["eps"]
-    start = torch.zeros(size)
-    start[2:] = 1.0
-    with restored(optimizer):
+    with restored(optimizer, rate):
         with torch.no_grad():
-            parameter.copy_(start.view(parameter.shape))
-        parameter.grad = gradient.view(parameter.shape)
-        optimizer.step()
-        after = parameter.detach().flatten().double()
-    decay = float(1 - after[2]) / RATE
-    if not float(after[0]) < 0 or float(after[1]) == 0:
-        return Probe(EXPECTED["eps"], decay)  # a learning rate of 0 shows nothing
-    ratio = float(after[1] / after[0])
-    return Probe(EXPECTED["eps"] * (1 / ratio - 1), decay)
+            parameter.zero_()
+        return updates_of(optimizer, parameter, gradients)
 
 
-def look_at_probe(optimizer: torch.optim.Optimizer) -> Finding:
-    """Return the finding on the ε and the weight decay that one update of each group shows."""
-    epsilon = EXPECTED["eps"]
-    for group in optimizer.param_groups:
-        if max(p.numel() for p in group["params"]) < 4:
-            continue
-        probe = probe_group(optimizer, group)
-        if not abs(probe.decay) < 1e-3:  # NaN is a division of 0 by 0
-            return differs(
-                f"an update of {-probe.decay:.3g} × lr for a parameter of 1 with the gradient 0",
-                "0",
-                says="Adam divides 0 by 0 where a gradient is 0: it has no eps."
-                if math.isnan(probe.decay)
-                else f"The optimizer decays weights, by {probe.decay:.3g} × lr.",
-                fix=FIX,
-            )
-        if not 0.5 * epsilon < probe.epsilon < 10 * epsilon:  # 7 with ε before the correction
-            is_root = abs(probe.epsilon / epsilon**0.5 - 1) < 0.05
-            return differs(
-                f"an update with eps = {probe.epsilon:.3g} for a gradient of {epsilon:g}",
-                f"eps={epsilon:g}, added to the root of the second mean",
-                says=f"Adam's eps is inside the root: it acts as √eps = {probe.epsilon:.2g}."
-                if is_root
-                else f"Adam's eps acts as {max(probe.epsilon, 0):.2g}.",
-                fix=FIX,
-            )
-    return passed()
-
-
-def factors_to(changes: Tensor, expected: Tensor) -> list[float] | None:
+def factors_to(changes: Tensor, expected: Tensor, close: float = 1e-3) -> list[float] | None:
     """Return the factor of each update, its learning rate; None if updates differ otherwise."""
     factors = []
     for change, reference in zip(changes.double(), expected.double(), strict=True):
         factor = float((change @ reference) / (reference @ reference).clamp(min=1e-30))
         misfit = float((change - factor * reference).norm())
-        if factor <= 0 or misfit > 1e-3 * float(change.norm()) + 1e-12:
+        if factor <= 0 or not misfit <= close * float(change.norm()) + 1e-12:
             return None
         factors.append(factor)
     return factors
@@ -261,8 +176,10 @@ def wrong_correction(factors: list[float], group: dict[str, Any]) -> str:
     steps = range(1, len(factors) + 1)
     if factors[-1] / factors[0] - 1 < 1e-3 and factors[0] / factors[-1] - 1 < 1e-3:
         return ""
+    is_small = abs(factors[0] - first(1) / second(1)) < 1e-2
+    constant = "out bias correction" if is_small else " a constant bias correction"
     wrong: dict[str, Callable[[int], float]] = {
-        "Adam with a constant bias correction": lambda t: first(t) / second(t),
+        f"Adam with{constant}": lambda t: first(t) / second(t),
         "Adam without bias correction of the second mean": lambda t: 1 / second(t),
         "Adam without bias correction of the first mean": first,
         "Adam with the bias correction of the next step": (
@@ -276,46 +193,108 @@ def wrong_correction(factors: list[float], group: dict[str, Any]) -> str:
     return ""
 
 
-def algorithm_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return the name of the algorithm that makes an optimizer's updates.
+class Algorithm(NamedTuple):
+    """The algorithm of an optimizer."""
+
+    name: str
+    """"Adam", the name of a relative, or the name of the class if its updates are none of these"""
+    detail: str = ""
+    """what its updates show, after a colon"""
+    rate: float = RATE
+    """the learning rate of Adam's updates that are the same; ``RATE`` if there are none"""
+
+
+def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE) -> Algorithm:
+    """Return the algorithm that makes an optimizer's updates.
 
     A class that makes Adam's updates is Adam, whatever its name.
-
-    Returns:
-        "Adam", the name of a relative, or the name of the class if its updates are none of these
     """
-    try:
-        changes, values = measure_updates(optimizer)
-    except (RuntimeError, TypeError, ValueError):  # it needs a closure or sparse gradients
-        return type(optimizer).__name__
+    own = type(optimizer).__name__
     group = optimizer.param_groups[0]
+    parameter = smallest_parameter(group)
+    try:
+        changes = measure_updates(optimizer, parameter, seeded_gradients(parameter.shape), rate)
+        if not changes.any():  # perhaps no vector is updated
+            parameter = max(group["params"], key=torch.numel)
+            changes = measure_updates(optimizer, parameter, seeded_gradients(parameter.shape))
+    except AdapterError:  # it needs a closure or sparse gradients
+        return Algorithm(own)
+    gradients = seeded_gradients(parameter.shape)
 
-    def updates(make: Maker, *change: Callable[[Tensor], Tensor]) -> Tensor:
-        parameters = [nn.Parameter(value.clone()) for value in values]
-        return updates_of(make(parameters, group), parameters, *change)
+    def updates(make: Maker, change: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
+        copied = nn.Parameter(torch.zeros(parameter.shape))
+        return updates_of(make([copied], group), copied, change(gradients))
 
     alike = []
-    for name, make in {**RELATIVES, "Adam without bias correction": WithoutCorrection}.items():
+    for name, make in RELATIVES.items():
         expected = updates(make)
-        if torch.allclose(changes, expected, rtol=1e-3, atol=1e-9):
-            return name
+        if torch.allclose(changes, expected * (rate / RATE), rtol=1e-3, atol=1e-9):
+            return Algorithm(name, rate=rate)
         factors = factors_to(changes, expected)
         if factors is not None:
             alike.append(wrong_correction(factors, group) if name == "Adam" else "")
             alike[-1] = alike[-1] or name
-    for name, change in CLIPPED.items():
+            is_constant = max(factors) < 1.001 * min(factors)
+            if alike == ["Adam"] and is_constant:
+                return Algorithm("Adam", rate=factors[0] * RATE)
+    for name, change in CHANGED.items():
         if factors_to(changes, updates(RELATIVES["Adam"], change)) is not None:
             alike.append(name)
-    own = type(optimizer).__name__
-    return alike[0] if alike else f"another algorithm ({own})" if own in RELATIVES else own
+    if alike:
+        return Algorithm(alike[0])
+    twice = measure_updates(optimizer, parameter, 2 * gradients)
+    again = measure_updates(optimizer, parameter, gradients)
+    detail = describe_updates(changes, twice, again, updates)
+    if not detail and factors_to(changes[:1], gradients[:1].flatten(1).neg()) is not None:
+        detail = ": the elements of a parameter share one second mean"
+    return Algorithm(f"another algorithm ({own})" if own in RELATIVES else own, detail)
 
 
-def name_options(seen: dict[str, Any], wrong: list[str]) -> str:
-    """Return the sentence for a usual mistake in Adam's options; empty if it is another."""
-    if wrong == ["betas", "eps"] and seen["betas"] == (0.9, 0.999) and seen["eps"] == 1e-8:
-        return "Adam has PyTorch's default betas and eps."
-    if wrong == ["weight_decay"]:
-        return f"Adam has a weight decay of {seen['weight_decay']}."
-    if wrong == ["betas"] and seen["betas"] == (0.98, 0.9):
-        return "Adam's betas are swapped."
+def precision_of(values: Tensor) -> str:
+    """Return the name of the shorter type to which values are rounded; empty if to none."""
+    for name, dtype in {"bfloat16": torch.bfloat16, "float16": torch.float16}.items():
+        rest = (values - values.to(dtype).float()).abs().max()
+        if float(rest) < 1e-5 * float(values.abs().max()):
+            return name
+    return ""
+
+
+def describe_updates(
+    changes: Tensor, twice: Tensor, again: Tensor, updates: Callable[[Maker], Tensor]
+) -> str:
+    """Return what the updates of an unknown algorithm show, after a colon; empty if nothing.
+
+    Args:
+        changes: [U, N]
+        twice: [U, N], with twice the gradients
+        again: [U, N], with the same gradients
+        updates: maker of an optimizer → its changes [U, N]
+    """
+    sizes = changes.abs().amax(1)
+    moving = sizes.gt(0).nonzero().flatten().tolist()
+    if not moving:
+        return ": step() changes nothing"
+    if len(moving) < UPDATES:
+        calls = ", ".join(str(number + 1) for number in moving)
+        return f": of {UPDATES} calls of step(), only {calls} change parameters"
+    rounded = precision_of(changes.cumsum(0))
+    if rounded:
+        return f": it rounds parameters to {rounded}"
+    if float((changes.abs().amin(1) / sizes).min()) > 0.999:
+        return ": all elements change by the same amount, as with the sign of a gradient"
+    expected = updates(RELATIVES["Adam"])
+    own = [factors_to(changes[:n], expected[:n]) is not None for n in range(1, UPDATES + 1)]
+    number = own.index(False)
+    if number > 1:
+        return f": its first {number} updates are Adam's, and the next is not"
+    if factors_to(changes, again) is None:
+        return ": its updates differ from run to run, for the same gradients"
+    ratio = float(twice[0].norm() / changes[0].norm())
+    if abs(ratio - 2) < 0.02:
+        return ": its updates are proportional to the gradient"
+    if not abs(ratio - 1) < 0.02:
+        return f": a gradient twice as large gives an update {ratio:.3g} times as large"
+    for betas in itertools.product(BETAS, BETAS):
+        if factors_to(changes, updates(adam(torch.optim.Adam, betas=betas)), 1e-5) is not None:
+            return f": its updates are those of Adam with betas=({betas[0]:g}, {betas[1]:g})"
     return ""

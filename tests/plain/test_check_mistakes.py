@@ -20,7 +20,7 @@ from transformer_check.cross_entropies import (
     smoothings,
 )
 from transformer_check.dropout import dropout_rate
-from transformer_check.optimization import equation_3, name_rate
+from transformer_check.learning_rate import equation_3, name_rate
 from transformer_check.scores import Scale, name_of_length
 from transformer_check.searches import RIGHT, Row, Search, is_among, run_search
 from transformer_check.sinusoids import PAPER, constant_beside, formula_of
@@ -270,7 +270,7 @@ def half_cosine(share: float) -> float:
 
 
 def test_a_rate_of_another_width_or_precision_is_named() -> None:
-    assert "4 times (d_model = 32)" in name_rate(lambda n: 4 * equation_3(n))
+    assert "4 times equation 3, as with d_model = 32." in name_rate(lambda n: 4 * equation_3(n))
     assert "d_model = 22.63 times" in name_rate(lambda n: 512**0.5 * equation_3(n))
     assert "to float16" in name_rate(lambda n: float(torch.tensor(equation_3(n)).half()))
     assert "never falls below 0.0001" in name_rate(lambda n: max(1e-4, equation_3(n)))

@@ -13,7 +13,8 @@ from .decoding import (
     of_search,
 )
 from .fault import Fault
-from .training import of_loss, of_optimizer, of_rate
+from .subtle_training import WRITTEN
+from .training import USUAL, of_loss, of_optimizer, of_rate
 from .training_loss import of_call
 from .training_loss import of_loss as of_training_loss
 
@@ -98,8 +99,121 @@ class Lion(torch.optim.Optimizer):
 
 """
 
+
+def of_step(name: str, says: str, *lines: str) -> Fault:
+    """Return a fault in the step of an Adam: its lines use ``self.values``, the parameters."""
+    text = "\n".join(
+        (
+            "\nclass OwnAdam(torch.optim.Adam):",
+            "    calls = 0\n\n    @property",
+            "    def values(self):",
+            '        return [p for group in self.param_groups for p in group["params"]]\n',
+            "    @torch.no_grad()",
+            "    def step(self, closure=None):",
+            "        self.calls += 1",
+            *(f"        {line}" for line in lines),
+            "\n\n",
+        )
+    )
+    return of_optimizer(name, says, f"OwnAdam(PARAMETERS, {USUAL})", above=text)
+
+
+def of_update(name: str, says: str, factor: str) -> Fault:
+    """Return a fault in the size of each update, a factor of ``p`` and of the rate ``lr``."""
+    return of_step(
+        name,
+        says,
+        "old = [p.clone() for p in self.values]",
+        "super().step()",
+        'lr = self.param_groups[0]["lr"]',
+        "for p, before in zip(self.values, old):",
+        f"    p.copy_(before + {factor} * (p - before))",
+    )
+
+
+OWN_STEPS = [
+    of_update(
+        "updates are as large as the weights' norm, as in LAMB",
+        "by the parameter's norm",
+        "(before.norm() or 1) / (p - before).norm().clamp(min=1e-12) * lr",
+    ),
+    of_update("the rate is in each update twice", r"proportional to lr\^2", "lr"),
+    of_update("the rate has no effect", "lr has no effect", "1e-4 / lr"),
+    of_update(
+        "wide matrices have smaller updates", "times as large as of others", "p.size(-1) ** -0.5"
+    ),
+    of_step(
+        "the optimizer steps at every second call alone",
+        r"only 2, 4, 6, 8 change",
+        "if self.calls % 2 == 0:",
+        "    super().step()",
+    ),
+    of_step(
+        "parameters are rounded to float16",
+        "rounds parameters to float16",
+        "super().step()",
+        "for p in self.values:",
+        "    p.copy_(p.half())",
+    ),
+    of_step(
+        "every fifth step goes halfway back",
+        "first 4 updates",
+        "self.slow = getattr(self, 'slow', None) or [p.clone() for p in self.values]",
+        "super().step()",
+        "if self.calls % 5 == 0:",
+        "    for p, slow in zip(self.values, self.slow):",
+        "        p.copy_(slow.lerp_(p, 0.5))",
+    ),
+    of_step(
+        "vectors are not updated",
+        "does not update .* parameters",
+        "for p in self.values:",
+        "    p.grad = None if p.dim() == 1 else p.grad",
+        "super().step()",
+    ),
+    of_step(
+        "gradients are never set to zero",
+        "adds up the gradients",
+        "self.sums = getattr(self, 'sums', {})",
+        "for p in self.values:",
+        "    if p.grad is not None:",
+        "        p.grad = self.sums[p] = p.grad + self.sums.get(p, 0)",
+        "super().step()",
+    ),
+    of_step(
+        "weights are bounded",
+        "bounds or normalises",
+        "super().step()",
+        "for p in self.values:",
+        "    p.clamp_(-0.05, 0.05)",
+    ),
+]
+
 OPTIMIZERS = [
+    *OWN_STEPS,
     of_optimizer("Lion", "Lion", "Lion(PARAMETERS)", above=LION),
+    of_optimizer(
+        "the code has other betas than the options",
+        r"betas=\(0\.9, 0\.999\)",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v.sqrt() + eps)")
+        .replace("0.02", "0.001")
+        .replace("0.98 **", "0.999 **"),
+    ),
+    of_optimizer(
+        "the second mean has no root",
+        "0.5 times as large",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v + eps)"),
+    ),
+    of_optimizer(
+        "the weights are added to the gradient",
+        "L2 penalty",
+        "WrittenAdam(PARAMETERS)",
+        above=WRITTEN.replace("UPDATE", "(v.sqrt() + eps)").replace(
+            "p.grad", "(p.grad + 0.01 * p)", 5
+        ),
+    ),
     of_rate(
         "cosine decay",
         "cosine|decreas",
