@@ -22,10 +22,11 @@ In the order in which to read it:
     masks.py         which tokens each softmax attends to
     padding.py       sentences of several lengths in a batch
     uneven_batch.py  a batch of sentences of several lengths, its masks, and where NaN arises
-    scores.py        the factor of the scores, wherever it is applied
+    scores.py        the products, factors and activations of attention while the model runs
+    softmax.py       3.2.1: the dimension, the scale and the hidden scores of each softmax
     layer_norms.py   the formula of each norm, by itself
     sharing.py       modules and matrices that several parts share
-    output.py        the last norms, gradients, and the factor of the logits
+    output.py        the last norms, and the factor of the logits
     embeddings.py    3.4, 3.5: embeddings and positions of the source and of the target
     tables.py        learned tables of positions
     norms.py         3.1: the norms of the whole model
@@ -66,9 +67,9 @@ from . import (  # noqa: F401 (each adds its checks)
     optimization,
     output,
     padding,
-    scores,
     searching,
     sharing,
+    softmax,
     sublayers,
     training,
     whole_model,

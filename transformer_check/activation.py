@@ -54,6 +54,11 @@ def name_of_activation(subject: Subject, before: Tensor, after: Tensor) -> str:
     return ""
 
 
+def normalise(x: Tensor) -> Tensor:
+    """Return x with mean 0 and variance 1 of each token."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
 def name_of_function(x: Tensor, y: Tensor) -> str:
     """Return the name of the activation with y = activation(x); empty if none fits."""
     for name, activation in ACTIVATIONS.items():
@@ -71,6 +76,10 @@ def name_of_changed_function(x: Tensor, y: Tensor) -> str:
         return f"leaky ReLU with slope {slope:.3g}"
     for name, activation in ACTIVATIONS.items():
         usual = activation(x)
+        if difference(normalise(usual), y) < 1e-3:
+            return f"{name} and a LayerNorm after it"
+        if difference(activation(normalise(x)), y) < 1e-3:
+            return f"{name} and a LayerNorm before it"
         if difference(usual.clamp(max=highest), y) < 1e-4:
             return f"{name} clipped at {highest:.3g}"
         factor = float((usual * y).sum() / usual.pow(2).sum())
@@ -108,14 +117,16 @@ def activations(wiring: Wiring) -> Finding:
             f"an unknown function of the first product{counted}", "ReLU", modules=modules
         )
     is_linear = NO_ACTIVATION in wrong_names
+    has_norm = any("LayerNorm" in name for name in wrong_names)
     return Finding(
-        DIFFERENCE if is_linear else VARIANT,
+        DIFFERENCE if is_linear or has_norm else VARIANT,
         f"{', '.join(wrong_names)}{counted}",
         "ReLU",
         says="A feed-forward network has no activation between its matrices."
         if is_linear
         else f"The activation of the feed-forward networks is {' and '.join(wrong_names)}.",
         modules=modules,
+        explains=("parameter-count",) if has_norm else (),
     )
 
 

@@ -1,17 +1,15 @@
-"""Checks of ``attention``: equation 1 and its mask (3.2.1, 3.2.3); of scores and heads.
+"""Checks of ``attention``: equation 1 and its mask (3.2.1, 3.2.3); and of heads (3.2.2).
 
 Shape letters: B batch, H heads, T queries, S keys, K d_k.
 """
-
-import math
 
 import torch
 from torch import Tensor
 
 from .findings import DIFFERENCE, ERROR, Finding, differs, error, not_run, passed
 from .registry import check_of
-from .scores import REDUCTIONS, Scale, Scales, scales_of
-from .subject import AdapterError, Subject
+from .scores import REDUCTIONS, scales_of
+from .subject import Subject
 from .trace import trace_model
 from .wiring import describe_places, places_of
 
@@ -133,110 +131,6 @@ def large_scores(subject: Subject) -> Finding:
         "0",
         fix="Use torch.softmax, or subtract the maximum of each row first.",
     )
-
-
-# ---- 3.2.1 Scores --------------------------------------------------------------------------------
-
-
-@check_of(
-    "attention-scale",
-    "3.2.1",
-    passes="Every attention layer divides its scores by √d_k.",
-    fails="An attention layer does not divide its scores by √d_k.",
-    explains=("equation-1-scale",),
-)
-def scales_of_model(subject: Subject) -> Finding:
-    """Compare the scores with the products of queries and keys, in every softmax of the model."""
-    c = subject.config
-    trace = scales_of(subject)
-    if not trace.scales:
-        return not_run("no torch softmax of a product of queries and keys was seen")
-    d_k = c.widths()[0]
-    expected = d_k**-0.5
-    wrong = [scale for scale in trace.scales if not is_close(scale.factor, expected)]
-    if not wrong:
-        return passed()
-    factors = ", ".join(sorted({f"{scale.factor:.4f}" for scale in wrong}))
-    found = f"factor {factors} in {len(wrong)} of {len(trace.scales)} softmaxes"
-    places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
-    pairs = zip(places, trace.scales, strict=True)
-    of_wrong = [place for place, scale in pairs if not is_close(scale.factor, expected)]
-    where = describe_places(subject, of_wrong) if len(wrong) < len(trace.scales) else ""
-    fix = "Divide the scores by math.sqrt(d_k), once."
-    of_length = name_of_length(trace.scales)
-    if of_length:
-        return differs(
-            found,
-            f"1/√{d_k} = {expected:.4f}",
-            says=f"The scores are divided by the square root of the number of {of_length}.",
-            fix=fix,
-            explains=("source-padding", "target-padding", "batch-independence"),
-        )
-    farthest = max(wrong, key=lambda scale: abs(scale.factor / expected - 1)).factor
-    power = power_of_width(subject)
-    usual = {
-        "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
-        "The scores are not divided by √d_k.": 1.0,
-        "The scores are divided by √d_k twice, that is by d_k.": 1 / d_k,
-        "The scores are multiplied by √d_k instead of divided.": d_k**0.5,
-        "The scores are multiplied by d_k instead of divided by √d_k.": d_k,
-        "The scores are divided by d_model instead of √d_k.": 1 / c.d_model,
-        "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
-        "The scores are divided by √d_k of another number of heads.": wrong[0].width ** -0.5,
-        "The scores are divided by √h, of the number of heads, instead of √d_k.": c.heads**-0.5,
-        "The scores are divided by h, the number of heads, instead of √d_k.": 1 / c.heads,
-    }
-    near = [says for says, value in usual.items() if is_close(farthest, value)]
-    if power is not None and abs(power) > 1e-3:  # another explanation that fits this size alone
-        near = [says for says in near if "d_k" in says.partition("instead")[0]]
-    times = farthest / expected
-    other = f"The scores are multiplied by {farthest:.4g}, {times:.4g} times as much as 1/√d_k."
-    if power is not None and min(abs(power + n / 2) for n in range(-2, 3)) > 1e-2:
-        other = f"The scores are multiplied by {farthest:.4g}, proportional to d_k^{power:.3g}."
-    says = near[0] if near else other
-    if where:
-        says = says.replace("The scores", f"The scores of {where}")
-        found = f"{found} ({where})"
-    return differs(found, f"1/√{d_k} = {expected:.4f}", says=says, fix=fix)
-
-
-def is_close(factor: float, expected: float) -> bool:
-    """Return whether two factors are equal up to rounding."""
-    return abs(factor / expected - 1) < 1e-3
-
-
-def name_of_length(scales: list[Scale]) -> str:
-    """Return the length whose square root divides all scores: keys or queries; else nothing."""
-    lengths = {
-        "keys": [scale.keys for scale in scales],
-        "queries": [scale.queries for scale in scales],
-    }
-    for name, own in lengths.items():
-        pairs = zip(scales, own, strict=True)
-        if len(set(own)) > 1 and all(is_close(s.factor, n**-0.5) for s, n in pairs):
-            return name
-    return ""
-
-
-def power_of_width(subject: Subject) -> float | None:
-    """Return the power of d_k that the scores' factor is proportional to, at one d_model.
-
-    Two models with other numbers of heads are compared; None if no second one shows its scores.
-    """
-    c = subject.config
-    first = scales_of(subject).scales[0]
-    heads = c.heads // 2 if c.heads % 2 == 0 else 1
-    try:
-        model = subject.build(heads=heads)
-        with trace_model(), Scales(subject.layouts, c.d_ff, heads) as trace:
-            subject.logits(subject.source[:1], subject.target[:1], model)
-    except AdapterError:
-        return None
-    if not trace.scales or trace.scales[0].width == first.width:
-        return None
-    second = trace.scales[0]
-    ratio = abs(second.factor / first.factor)
-    return math.log(ratio) / math.log(second.width / first.width)
 
 
 # ---- 3.2.2 Heads ---------------------------------------------------------------------------------

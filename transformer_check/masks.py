@@ -10,12 +10,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .findings import Finding, differs, error, not_run, passed, waits_for
+from .findings import Finding, differs, error, not_run, passed
 from .modes import set_to_zero
 from .registry import check_of
 from .subject import SAME, Subject, difference
 from .trace import Event, trace_model
-from .uneven_batch import weak_mask
 
 SOURCE, TARGET = 29, 24
 """Lengths of the sentences, if the model allows them; a mask that shows fewer tokens is noticed."""
@@ -60,11 +59,43 @@ class Masks:
             after = subject.logits(source, target)
         self.is_normalised = difference(before, after) < SAME
         """whether the model divides weights by their sum after the softmax"""
+        others = {"encoder self-attention": (s, s), "decoder self-attention": (t, t)}
+        others["cross-attention"] = (t, s)
+        self.unused: list[str] = []
+        """kinds of attention whose weights have no effect, although their sum has"""
+        for kind, shape in others.items():
+            changed = [with_other_weights(event, shape) for event in trace.events]
+            with trace_model(replay=changed, layouts=subject.layouts):
+                after = subject.logits(source, target)
+            if difference(before, after) < SAME and not self.is_normalised:
+                self.unused.append(kind)
+        self.chosen = 0
+        """how many keys each query of the encoder attends to, if scores hide the others"""
+        if self.encoder is not None and bool((self.encoder > 1e-6).all()):
+            self.chosen = keys_of_each_query(trace.softmaxes, s)
         later = [weights_of_later(event, t) for event in trace.events]
         with trace_model(replay=later, layouts=subject.layouts):
             after = subject.logits(source, target)
         self.ignores_later = difference(before, after) < SAME
         """whether weights of later tokens have no effect"""
+
+
+def with_other_weights(event: Event, shape: tuple[int, int]) -> Tensor:
+    """Return an event's result; softmaxes of a shape get other weights with the same sums."""
+    weights = event.result
+    if not event.is_softmax or weights.shape[-2:] != shape:
+        return weights
+    numbers = torch.rand(weights.shape, generator=torch.Generator().manual_seed(28))
+    return numbers / numbers.sum(-1, keepdim=True) * weights.sum(-1, keepdim=True)
+
+
+def keys_of_each_query(softmaxes: list[Tensor], length: int) -> int:
+    """Return how many keys have a weight that is not 0, if it is one number for all queries."""
+    counts: set[int] = set()
+    for weights in softmaxes:
+        if weights.shape[-2:] == (length, length):
+            counts |= set((weights > 0).sum(-1).flatten().tolist())
+    return counts.pop() if len(counts) == 1 else 0
 
 
 def weights_of_later(event: Event, length: int) -> Tensor:
@@ -131,161 +162,6 @@ def hides_earlier_tokens(subject: Subject) -> bool:
     hidden = hidden_words(subject).tril(-1)
     earlier = len(hidden) * (len(hidden) - 1) // 2
     return int(hidden.sum()) > 0.8 * max(earlier, 1)
-
-
-@check_of(
-    "softmax-dimension",
-    "3.2.1",
-    passes="Every softmax of the model is over the keys.",
-    fails="A softmax of the model is not over the keys.",
-    explains=(
-        "equation-1-softmax",
-        "equation-1-mask",
-        "attention-inputs",
-        "head-concatenation",
-        "batch-independence",
-        "causal-mask",
-        "source-padding",
-        "target-padding",
-        "target-visible",
-        "source-visible",
-        "permutation",
-        "adapter-encoder",
-        "adapter-decoder",
-    ),
-)
-def over_keys(subject: Subject) -> Finding:
-    """Check the dimension of each softmax, and that the weights of each query sum to 1."""
-    masks = masks_of(subject)
-    keys_beside = other_keys(masks)
-    if keys_beside:
-        return differs(
-            keys_beside,
-            "as many keys as tokens, whose weights sum to 1",
-            says="Each query also attends to a key that is no token: the weights of tokens do not "
-            "sum to 1.",
-            fix="Remove add_zero_attn or add_bias_kv, or what else adds a key or a score.",
-        )
-    if masks.decoder is None:
-        return no_softmax(subject)
-    fix = "Take the softmax over the dimension of the keys, the last one of scores [B, H, T, S]."
-    wrong = [event for event in masks.events if event.over != -1]
-    if wrong:
-        over = "queries" if wrong[0].over == -2 else "heads or sentences"
-        return differs(
-            f"{len(wrong)} of {len(masks.events)} softmaxes are over the {over}",
-            "over the keys",
-            says=f"The softmax is over the {over} instead of the keys.",
-            fix=fix,
-            modules=subject.names_of(event.module for event in wrong),
-        )
-    if float((masks.sums - 1).abs().max()) < 1e-3:
-        return passed()
-    return differs(
-        f"the weights of a query sum to {float(masks.sums.min()):.3g} to "
-        f"{float(masks.sums.max()):.3g}",
-        "1",
-        says=why_no_sum(masks.decoder_weights),
-        fix=fix,
-    )
-
-
-def other_keys(masks: Masks) -> str:
-    """Return how many more keys than tokens the softmaxes have, as text; empty if none."""
-    source, target = masks.lengths
-    for more in (1, 2):
-        longer = [e for e in masks.events if {target, source + more} <= set(e.result.shape)]
-        if longer:
-            return f"{len(longer)} softmaxes of cross-attention have more keys than tokens: {more}"
-    return ""
-
-
-def why_no_sum(weights: Tensor) -> str:
-    """Return the sentence for weights [N, T, T] of equal scores that do not sum to 1.
-
-    If n keys have the score s, and the denominator has c more than their exponentials, the weights
-    sum to n / (n + c · exp(-s)).
-    """
-    sums = weights.sum(-1)
-    terms = weights.gt(1e-6).sum(-1) * (1 - sums) / sums
-    if float((terms - terms[:, :1]).abs().max()) > 1e-2 * float(terms.abs().max()):
-        return "The attention weights of a query do not sum to 1."
-    return (
-        "The softmax's denominator has more than the sum of the exponentials, as in softmax plus "
-        "one: the attention weights of a query do not sum to 1."
-    )
-
-
-def no_softmax(subject: Subject) -> Finding:
-    """Look for a sigmoid of scores, or a softmax of flattened scores, in place of the softmax."""
-    lengths = {subject.source.size(1), subject.target.size(1)}
-    with trace_model() as trace:
-        subject.logits(subject.source[:1], subject.target[:1])
-    if any(lengths <= set(shape) for shape in trace.sigmoids):
-        return differs(
-            "a sigmoid of the scores",
-            "a softmax over the keys",
-            says="The attention weights are a sigmoid of the scores, not a softmax.",
-            fix="Use softmax(scores, dim=-1).",
-        )
-    source, target = subject.source.size(1), subject.target.size(1)
-    pairs = {source * source, target * target, target * source}
-    flat = [e for e in trace.events if e.is_softmax and pairs & set(e.result.shape)]
-    if flat:
-        return differs(
-            f"{len(flat)} softmaxes are over all pairs of queries and keys",
-            "over the keys",
-            says="The softmax is over queries and keys together instead of the keys.",
-            fix="Use softmax(scores, dim=-1), without flattening the scores.",
-            modules=subject.names_of(event.module for event in flat),
-        )
-    return not_run("no torch softmax over the target was seen")
-
-
-@check_of(
-    "mask-value",
-    "3.2.3",
-    passes="Hidden scores are -inf, or so low that their weights are 0, before the softmax.",
-    fails="Hidden scores are not low enough for weights of 0.",
-    explains=(
-        "equation-1-mask",
-        "causal-mask",
-        "source-padding",
-        "target-padding",
-        "head-concatenation",
-        "attention-inputs",
-        "permutation",
-        "residual-sums",
-        "adapter-encoder",
-        "adapter-decoder",
-    ),
-)
-def hidden_scores(subject: Subject) -> Finding:
-    """Look at the scores of later tokens in decoder self-attention, which have to be hidden."""
-    masks = masks_of(subject)
-    weights = masks.decoder
-    if weights is None:
-        return not_run("no torch softmax over the target was seen")
-    if over_keys(subject).failed:
-        return waits_for("softmax-dimension")
-    later = torch.ones_like(weights).triu(1).bool()
-    if float(weights[later].max()) < 1e-6:
-        return passed()
-    expected = "-inf, so that their weights are 0"
-    fix = "Set the scores of hidden keys to -inf (or -1e9) before the softmax."
-    does = weak_mask(masks.scores, masks.scores_with_matrices, later)
-    if does:
-        does = does.format("later tokens")
-        says = f"The causal mask {does} in place of hiding them with -inf."
-        return error(f"the mask {does}", expected, says=says, fix=fix)
-    if not masks.ignores_later or masks.is_normalised:
-        return passed()  # if there is no mask, causal-mask says so
-    return error(
-        "the softmax gives hidden keys weights, which are set to 0 afterwards",
-        expected,
-        says="The mask is applied after the softmax: the weights of a query do not sum to 1.",
-        fix=fix,
-    )
 
 
 @check_of(
@@ -360,6 +236,13 @@ def source_words(subject: Subject) -> Finding:
                 "no weight of zero",
                 says=f"{place} {what_is_hidden(hidden)}.",
             )
+    keys = 0 if masks.encoder is None else masks.encoder.size(1)
+    if 1 < masks.chosen < keys:
+        return differs(
+            f"each query of encoder self-attention has {masks.chosen} weights that are not 0",
+            f"{keys}, one for each token",
+            says=f"Each query attends to its {masks.chosen} best keys alone: other weights are 0.",
+        )
     return passed()
 
 

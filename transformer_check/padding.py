@@ -26,6 +26,7 @@ from .uneven_batch import (
     OTHER,
     FirstNaN,
     UnevenBatch,
+    describe_mask,
     name_of,
     shown_keys,
     weak_mask,
@@ -46,6 +47,10 @@ class SourceMasks:
         self.batch = batch
         self.names: dict[str, list[str]] = {ENCODER: [], CROSS: []}
         self.modules: dict[str, list[str]] = {ENCODER: [], CROSS: []}
+        self.other: dict[str, Tensor] = {}
+        """kind of attention → a mask [B, S] without a name"""
+        self.empty: set[int] = set()
+        """sentences with a mask that hides all tokens"""
         self.are_mixed = False
         self.hides_queries = False
         self.weak: dict[str, str] = {}
@@ -63,6 +68,9 @@ class SourceMasks:
             return
         shown = shown_keys(weights, batch.lengths, kind == ENCODER)
         name = OTHER if shown is None else name_of(shown, batch.lengths)
+        if shown is not None and name == OTHER:
+            self.other.setdefault(kind, shown)
+        self.empty |= sentences_without_keys(event, batch, kind == ENCODER)
         visible = weights.nan_to_num() > LEAST
         self.are_mixed |= not bool((visible == visible[:, :1]).all())
         if kind == ENCODER:
@@ -126,6 +134,19 @@ def follows_longest(batch: UnevenBatch) -> bool:
     return difference(before, after) < SAME
 
 
+def sentences_without_keys(event: Event, batch: UnevenBatch, is_encoder: bool) -> set[int]:
+    """Return the sentences whose tokens' scores are all as low as those of hidden keys."""
+    scores = batch.rows(event.operand)
+    if scores is None:
+        return set()
+    found = set()
+    for n, each in enumerate(scores):  # [H, T, S]
+        queries = each[:, : batch.lengths[n]] if is_encoder else each
+        if bool((queries < HIDDEN).all()):
+            found.add(n)
+    return found
+
+
 def hides_queries(event: Event, batch: UnevenBatch) -> bool:
     """Return whether a mask hides every key, but only from queries that are padding."""
     scores = batch.rows(event.operand)
@@ -142,6 +163,11 @@ NO_NAN = "Hide keys, never all keys of a query: a mask [B, 1, 1, S] has no row o
 # ---- The checks ----------------------------------------------------------------------------------
 
 
+WITHOUT_KEYS = (
+    *("residual-connections", "adapter-encoder", "adapter-decoder", "source-visible", "gradients"),
+    *("attention-inputs", "head-size", "heads", "source-order", "permutation"),
+)
+"""checks that fail if a mask hides all tokens of a sentence"""
 FIX = "Pass the source padding mask to {}: true or -inf where source == pad, for each sentence."
 
 
@@ -152,6 +178,13 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
     places = " and ".join(f"{kind}{masks.layers(kind)}" for kind in wrong)
     fix = FIX.format(places or "encoder self-attention and to cross-attention")
     names = set(wrong.values())
+    if masks.empty and not masks.hides_queries:
+        longest = {n for n, length in enumerate(batch.lengths) if length == max(batch.lengths)}
+        which = "without padding" if masks.empty == longest else f"{len(masks.empty)} of a batch"
+        return (
+            f"The source mask hides all tokens of a sentence ({which}): its weights are equal.",
+            fix,
+        )
     if not wrong:
         return (
             "Padding changes the result, though attention hides it: another operation mixes the "
@@ -177,6 +210,8 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
         return f"Source padding is not masked in {places}.", fix
     if len(names) == 1 and wrong[first] != OTHER:
         return f"{wrong[first][:-1]} ({places}).", fix
+    if first in masks.other:
+        return f"{describe_mask(masks.other[first], batch.lengths)[:-1]} ({places}).", fix
     return f"The source mask shows padding in {places}.", fix
 
 
@@ -208,6 +243,8 @@ def source_padding(subject: Subject) -> Finding:
     )
     if masks.weak.get(next(iter(masks.wrong()), "")):  # its encoder_layer() has no mask
         explains = (*explains, "adapter-encoder", "adapter-decoder")
+    if masks.empty:  # then the weights of a batch without padding are equal, too
+        explains = (*explains, *WITHOUT_KEYS)
     if math.isinf(change):  # then functions that give NaN fail for this cause
         explains = (*explains, "adapter", "target-padding")
         found = "the logits are NaN or infinite in a batch of sentences of several lengths"

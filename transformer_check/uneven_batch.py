@@ -205,6 +205,9 @@ def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
         keys < torch.tensor(sorted(lengths))[:, None]
     )
     down = "Each sentence has the source mask of another: the masks are sorted, the longest first."
+    viewed = "The source mask is viewed or reshaped in place of transposed: it mixes sentences."
+    names[viewed] = right.reshape(size, len(lengths)).t()
+    names[f"{viewed[:-1]} and positions."] = right.t().reshape(right.shape)
     names[down] = keys < torch.tensor(sorted(lengths, reverse=True))[:, None]
     return {name: mask.expand(len(lengths), -1) for name, mask in names.items()}
 
@@ -222,6 +225,19 @@ def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
         if bool((shown == mask)[counts].all()):
             return name
     return OTHER
+
+
+def describe_mask(shown: Tensor, lengths: tuple[int, ...]) -> str:
+    """Describe a mask [B, S] that has no name, by the tokens that it hides and shows."""
+    words = torch.arange(shown.size(1)) < torch.tensor(lengths)[:, None]
+    hidden = int((words & ~shown).sum())
+    pads = int((~words & shown).sum())
+    parts = []
+    if hidden:
+        parts.append(f"hides {hidden} of {int(words.sum())} tokens")
+    if pads:
+        parts.append(f"shows {pads} of {int((~words).sum())} tokens of padding")
+    return f"The source mask of a batch {' and '.join(parts)}."
 
 
 def weak_mask(scores: Tensor, with_matrices: Tensor, hidden: Tensor) -> str:

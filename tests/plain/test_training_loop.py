@@ -1,8 +1,11 @@
-"""examples/train.py: what tests/parity/test_train.py cannot see beside fairseq."""
+"""examples/train.py: what tests/parity/test_train.py cannot see; and README's example."""
 
+import contextlib
 import importlib
+import io
 import math
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ import torch
 from vaswani_transformer import Transformer, Vocabulary, base
 from vaswani_transformer.schedule import learning_rate
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+README = ROOT / "README.md"
 WORDS = [f"w{number}" for number in range(26)]
 TYPES = 4 + len(WORDS)
 
@@ -101,3 +106,14 @@ def test_a_variant_is_trained_from_its_file(
     monkeypatch.setattr(sys, "argv", [*command, str(variant)])
     with pytest.raises(SystemExit, match="give --model FILE:CLASS"):
         loop.main()
+
+
+@pytest.mark.slow
+def test_the_readmes_example_copies_nearly_all() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    torch.manual_seed(1)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(example, {})
+    copied, of = map(int, re.findall(r"\d+", said.getvalue()))
+    assert copied >= 0.95 * of
