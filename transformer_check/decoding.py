@@ -17,7 +17,7 @@ from .scores import Scales, slope_of
 from .searches import Row, Tables
 from .subject import AdapterError, Subject
 from .tables import SUMS, rows_of_table
-from .trace import SOFTMAX, Layouts, to_front, trace_model
+from .trace import SOFTMAX, Event, Layouts, to_front, trace_model
 from .wiring import HIDDEN
 
 NO_SOURCE_MASK = "does not mask the source's padding in decoding"
@@ -118,6 +118,28 @@ class Hidden(TorchDispatchMode):
         weights = weights / weights.sum(-1, keepdim=True)
         where = self.layouts.get(result.dim())
         return (weights if where is None else weights.movedim((-2, -1), where)).contiguous()
+
+
+class OtherEmbedding(TorchDispatchMode):
+    """Embeds another token in place of one; masks are as for that one.
+
+    Args:
+        token: the id
+        other: the id whose embedding it gets
+    """
+
+    def __init__(self, token: int, other: int) -> None:
+        super().__init__()
+        self.token = token
+        self.other = other
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket.__name__ == "embedding":
+            ids = args[1].masked_fill(args[1] == self.token, self.other)
+            args = (args[0], ids, *args[2:])
+        return func(*args, **(kwargs or {}))
 
 
 class Decoder:
@@ -225,8 +247,12 @@ def wrong_decoders(
         decoder(change=lambda length: without_mask(subject, {(size, size)})),
     )
     yield "starts with the end token instead of start", decoder(start=c.end)
-    yield "starts with padding instead of start", decoder(start=c.pad)
     yield "starts with the source's first token instead of start", decoder(start=None)
+    for start in (
+        {"start": c.pad},
+        {"change": lambda length: OtherEmbedding(c.start, c.pad)},  # which is not masked
+    ):
+        yield "starts with padding instead of start", decoder(**start)
     yield "reads the source reversed", decoder(source=reverse_rows(source, c.pad))
     yield "reverses the source with its padding", decoder(source=source.flip(1))
     yield "pads the source on the left", decoder(source=pad_left(source, c.pad))
@@ -324,3 +350,32 @@ def other_positions(
     """Return a context in which the model adds other positions, for hypotheses of any length."""
     del length
     return OtherPositions(table, first, rows)
+
+
+def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
+    """Return the predicate of a sentence for weights of later or padded tokens, or nothing.
+
+    Args:
+        events: the softmaxes of a search for one source that ends in padding
+        size: the length of the source
+        vocabulary: V; a softmax over so many is that of the output
+    """
+    is_first_step = True  # of a decoder that keeps keys and gets one token in each step
+    is_first = True
+    for event in events:
+        if not event.is_softmax or event.over != -1 or event.result.dim() < 2:
+            continue
+        queries, keys = event.result.shape[-2:]
+        if is_first and queries == keys > size:  # the encoder gets a longer source
+            return ""
+        is_first = False
+        if keys == vocabulary:
+            continue
+        later = event.result.triu(1)[..., 1:, :]  # the start token may be padding, and see all keys
+        if queries == keys and keys > size and float(later.max()) > 1e-6:
+            return "has no causal mask in decoding"
+        is_cross = queries > size or (queries == 1 and is_first_step)
+        if keys == size and is_cross and float(event.result[..., -1].max()) > 1e-6:
+            return NO_SOURCE_MASK
+        is_first_step &= (queries, keys) != (1, 2)
+    return ""

@@ -6,16 +6,11 @@ Shape letters: N hypotheses, V vocabulary.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from .scores import slope_of
-from .trace import SOFTMAX
-from .wiring import HIDDEN
+from .subject import Config
 
 Row = tuple[int, ...]
 Penalty = Callable[[float], float]
@@ -28,6 +23,8 @@ def gnmt(length: float) -> float:
 
 PENALTIES: dict[str, Penalty] = {
     "has no length penalty": lambda length: 1.0,
+    "counts the start token in the length": lambda length: gnmt(length + 1),
+    "does not count the end token in the length": lambda length: gnmt(length - 1),
     "divides log P by the length": lambda length: length,
     "divides log P by length^0.6": lambda length: length**0.6,
     "divides log P by length^0.7": lambda length: length**0.7,
@@ -55,11 +52,11 @@ class Search:
     adds_scores: bool = True
     """whether the score of a hypothesis includes those of its earlier tokens"""
     numbers: str = "log-probabilities"
-    """what is added: log-probabilities, logits or probabilities"""
+    """what is added: log-probabilities, those of the best tokens alone, logits or probabilities"""
     end: str = "ends"
     """what the end token does: it ends, it is ignored, or it is never chosen"""
     chooses: str = "best"
-    """which finished hypothesis it returns: best, first, last or worst"""
+    """which finished hypothesis it returns: best, second, first, last or worst"""
     divides_again: str = ""
     """whether every step divides by the penalty the scores that it carries over, or all scores"""
     temperature: float = 1.0
@@ -68,6 +65,8 @@ class Search:
     """whether each hypothesis has only its most probable token as next, except at the first step"""
     repetition: float = 1.0
     """by which log-probabilities of tokens that the hypothesis has already are multiplied"""
+    blocks: int = 0
+    """of how many tokens sequences are that a hypothesis has at most once; 0 if it may have all"""
     first_is_greedy: bool = False
     """whether only the most probable first token is gone on with"""
     shortest: int = 0
@@ -90,6 +89,10 @@ def numbers_of(logits: Tensor, kind: str) -> Tensor:
     """Return the scores of next tokens [N, V] that a search adds up."""
     if kind == "logits":
         return logits.clone()
+    if kind == "best log-probabilities":
+        best, places = logits.topk(8)  # twice the beam
+        none = torch.full_like(logits, float("-inf"))
+        return none.scatter(-1, places, best.log_softmax(-1))
     return logits.softmax(-1) if kind == "probabilities" else logits.log_softmax(-1)
 
 
@@ -104,6 +107,11 @@ def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad:
     if search.repetition != 1.0:
         for number, row in enumerate(rows):
             scores[number, torch.tensor(row, dtype=torch.long)] *= search.repetition
+    for number, row in enumerate(rows if search.blocks else []):
+        before = row[len(row) - search.blocks + 1 :]
+        for place in range(len(row) - search.blocks + 1):
+            if row[place : place + search.blocks - 1] == before:
+                scores[number, row[place + search.blocks - 1]] = float("-inf")
     if search.rank:
         scores -= search.rank * scores.argsort(-1, descending=True).argsort(-1)
     if search.goes_on_with_best if rows[0] else search.first_is_greedy:
@@ -112,8 +120,10 @@ def score_tokens(search: Search, rows: list[Row], tables: Tables, end: int, pad:
     return scores
 
 
-def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -> list[int]:
-    """Translate one source, and return its ids, with the end token if there is one.
+def search_with_steps(
+    search: Search, tables: Tables, limit: int, end: int, pad: int
+) -> tuple[list[int], list[list[Row]]]:
+    """Translate one source, and return its ids, and the hypotheses that each step goes on with.
 
     Args:
         search: the options
@@ -122,13 +132,6 @@ def run_search(search: Search, tables: Tables, limit: int, end: int, pad: int) -
         end: id of the end token
         pad: id of padding, which is never chosen
     """
-    return search_with_steps(search, tables, limit, end, pad)[0]
-
-
-def search_with_steps(
-    search: Search, tables: Tables, limit: int, end: int, pad: int
-) -> tuple[list[int], list[list[Row]]]:
-    """Return what :func:`run_search` does, and the hypotheses that each step goes on with."""
     live: list[tuple[Row, float]] = [((), 0.0)]
     steps: list[list[Row]] = []
     finished: list[tuple[float, Row]] = []
@@ -162,8 +165,29 @@ def search_with_steps(
         return list((live or last)[0][0]), steps
     if search.chooses in ("first", "last"):
         return list(finished[0 if search.chooses == "first" else -1][1]), steps
-    choose = min if search.chooses == "worst" else max
-    return list(choose(finished)[1]), steps
+    finished.sort(reverse=True)
+    place = {"best": 0, "second": min(1, len(finished) - 1), "worst": -1}[search.chooses]
+    return list(finished[place][1]), steps
+
+
+def run_to_end(search: Search, tables: Tables, limit: int, config: Config) -> list[int]:
+    """Translate one source, and leave out what follows the first end token."""
+    row = search_with_steps(search, tables, limit, config.end, config.pad)[0]
+    return row[: row.index(config.end) + 1] if config.end in row else row
+
+
+def finds(
+    search: Search, tables: Tables, limit: int, config: Config, translation: list[int]
+) -> bool:
+    """Return whether a search for one source finds a translation.
+
+    Translations without an end may differ in length.
+    """
+    row = run_to_end(search, tables, limit, config)
+    if config.end in row or config.end in translation:
+        return row == translation
+    shortest = min(len(row), len(translation))
+    return abs(len(row) - len(translation)) <= 2 and row[:shortest] == translation[:shortest]
 
 
 def is_done(
@@ -194,6 +218,8 @@ def equivalents() -> Iterator[Search]:
 
 BEAM_ENDS = ("twice the beam ends", "beam ends")
 """stops that lose a better hypothesis"""
+EARLY_STOPS = ("first end", "better than live")
+"""stops that may lose a better hypothesis of one sentence, and go on for other sentences"""
 
 
 def wrong_searches(temperature: float, size: int) -> Iterator[tuple[str, str, Search]]:
@@ -226,6 +252,8 @@ def wrong_searches(temperature: float, size: int) -> Iterator[tuple[str, str, Se
     for stop in (RIGHT.stop, "limit"):
         worst = "returns the worst finished hypothesis"
         yield "beam-search", worst, replace(RIGHT, chooses="worst", stop=stop)
+        second = "returns the second best finished hypothesis"
+        yield "beam-search", second, replace(RIGHT, chooses="second", stop=stop)
 
 
 def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
@@ -251,9 +279,16 @@ def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
         only = "is greedy at the first step: all hypotheses begin with the same token"
         yield only, replace(base, first_is_greedy=True)
         yield "never repeats a token", replace(base, repetition=math.inf)
+        for size_of in (2, 3, 4):
+            blocks = f"never repeats {size_of} consecutive tokens (n-gram blocking)"
+            yield blocks, replace(base, blocks=size_of)
         for factor in (2.0, 1.2, 1.5):
             repeated = "lowers the probability of tokens that it has already (repetition penalty)"
             yield repeated, replace(base, repetition=factor)
+        renormalised = (
+            "normalises the probabilities of the best tokens again, without the other tokens"
+        )
+        yield renormalised, replace(base, numbers="best log-probabilities")
         narrows = "makes its beam smaller with each finished hypothesis"
         yield narrows, replace(base, narrows=True)
         yield "leaves out the probability of the end token", replace(base, counts_end=False)
@@ -266,133 +301,3 @@ def wrong_scores(temperature: float, size: int) -> Iterator[tuple[str, Search]]:
         if temperature != 1:
             says = f"divides the logits by a temperature of {temperature:g}"
             yield says, replace(base, temperature=temperature)
-
-
-class LogitsOfSearch(TorchDispatchMode):
-    """Keeps the logits of each step of a search: what it takes a softmax of over V types [N, V].
-
-    Args:
-        first: the logits of the first token [V], by which the softmaxes of attention are told
-    """
-
-    def __init__(self, first: Tensor) -> None:
-        super().__init__()
-        self.first = first
-        self.vocabulary = len(first)
-        self.inputs: list[Tensor] = []
-        """the input [N, V] of each softmax over V types"""
-        self.last_rows: list[Tensor] = []
-        """the last of the first dimension of each input of three, which may be the position"""
-        self.translations: list[list[int]] = []
-        """what the search returns"""
-        self.dimensions: set[int] = set()
-        """the dimensions of the softmaxes, of inputs [N, V]: -1, or those of another one"""
-        self.dims = 0
-        """how many dimensions the input of a softmax over V types has; 0 before the first one"""
-        self.longest = 0
-        """the size of the largest softmax before it"""
-        self.has_log = False
-        """whether a logarithm is taken of what may be probabilities"""
-
-    @cached_property
-    def begin(self) -> tuple[int, float]:
-        """Number of the input that has the first token's logits, and its factor; 0 if none has."""
-        for number, rows in enumerate(self.inputs):
-            factor = slope_of(rows[0], self.first)
-            if factor is not None and factor > 0:
-                return number, factor
-        return 0, 0.0
-
-    @property
-    def temperature(self) -> float:
-        """What logits are divided by; 1 if it is not known."""
-        factor = self.begin[1]
-        return round(1 / factor, 2) if factor else 1.0
-
-    @property
-    def steps(self) -> list[Tensor]:
-        """The logits [N, V] of each step, without a temperature; none if the first is not there."""
-        number, factor = self.begin
-        return [rows / factor for rows in self.inputs[number:]] if factor else []
-
-    @property
-    def first_steps(self) -> list[Tensor]:
-        """The logits [N, V] of the first two steps, those of a wrong start token included."""
-        return (self.steps or self.inputs)[:2]
-
-    @property
-    def rows(self) -> Tensor:
-        """The logits of all hypotheses [N, V], and perhaps of others; none as for ``steps``."""
-        number, factor = self.begin
-        if not factor:
-            return self.first.new_zeros(0, self.vocabulary)
-        return torch.cat(self.inputs[number:] + self.last_rows[number:]) / factor
-
-    @property
-    def numbers(self) -> str:
-        """What the search adds up, as in :class:`Search`; empty if it is not known."""
-        if not self.inputs:
-            return "logits"
-        if not self.begin[1]:
-            return ""
-        return "log-probabilities" if self.has_log else "probabilities"
-
-    def agrees(self, search: Search) -> bool:
-        """Return whether a search adds up the same numbers, as far as they are known.
-
-        Greedy decoding needs no sums.
-        """
-        has_numbers = self.numbers in ("", search.numbers) or search.beam == 1
-        return has_numbers and search.temperature == self.temperature
-
-    @property
-    def length(self) -> int:
-        """The number of steps, for a beam of 4 if its hypotheses are computed one by one."""
-        widest = max((len(step) for step in self.steps), default=1)
-        return len(self.steps) if widest > 1 else (len(self.steps) + 3) // 4
-
-    def is_of_tokens(self, scores: Tensor) -> bool:
-        """Return whether a softmax is over V types, and not over V keys of attention.
-
-        Attention has V keys only after a step with V - 1 keys.
-        """
-        size = scores.size(-1)
-        if self.dims == 0:
-            is_keys = self.longest >= self.vocabulary - 1
-            self.longest = max(self.longest, size)
-            if size == self.vocabulary and not is_keys:
-                self.dims = scores.dim()
-        return size == self.vocabulary and scores.dim() == self.dims
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name = func.overloadpacket.__name__
-        if name in (*SOFTMAX, "_log_softmax") and self.is_of_tokens(args[0]):
-            length = args[0].size(-2) if args[0].dim() > 2 else 1
-            rows = args[0].detach().reshape(-1, length, self.vocabulary)
-            self.inputs.append(rows[:, -1].clone())
-            self.last_rows.append(rows[-1].clone())
-            dims = args[0].dim()
-            self.dimensions.add(args[1] % dims - dims)
-            self.has_log |= name == "_log_softmax"
-        elif name in ("log", "log_") and self.inputs and args[0].size(-1) == self.vocabulary:
-            self.has_log = True
-        return func(*args, **(kwargs or {}))
-
-
-def is_among(rows: Tensor, known: Tensor) -> Tensor:
-    """Return for each row of logits [M, V] whether it is among others [N, V], except for rounding.
-
-    A number that is added to all logits of a row changes nothing.
-
-    Returns:
-        [M], true or false
-    """
-    visible = (rows > HIDDEN).all(0)  # [V]; a search may forbid tokens in all rows
-    rows = rows[:, visible]
-    known = known[:, visible]
-    rows = rows - rows.mean(-1, keepdim=True)
-    known = known - known.mean(-1, keepdim=True)
-    away = torch.cdist(rows, known, p=float("inf")).amin(1)
-    return away < 1e-3 * known.std()

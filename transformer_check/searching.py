@@ -13,7 +13,8 @@ from .decoding import Decoder, wrong_decoders
 from .findings import Finding, differs, error, not_run, passed, waits_for
 from .masks import hidden_words
 from .registry import check_of
-from .searches import BEAM_ENDS, RIGHT, LogitsOfSearch, Search, equivalents, wrong_searches
+from .search_logits import LogitsOfSearch, wrong_start
+from .searches import BEAM_ENDS, RIGHT, Search, equivalents, wrong_searches
 from .subject import AdapterError, Subject
 from .tiny_model import ENDLESS, TinyModel, train_tiny_model
 
@@ -29,7 +30,7 @@ class Verdict(NamedTuple):
 def verdict_of(subject: Subject) -> Verdict:
     """Return the verdict on the search that gives every translation."""
     model = train_tiny_model(subject)
-    own = Decoder(subject, model.model, model.source, subject.config.start)
+    own = model.own
     mistake = model.mistake_in_forward()
     if mistake:
         return Verdict("decoding", mistake)
@@ -42,11 +43,13 @@ def verdict_of(subject: Subject) -> Verdict:
     for search in () if model.ends_early() else equivalents():
         if model.count_equal(search, own):
             return mistake_without_effect(model, own, of_search, search)
+    if model.count_equal(RIGHT, own, experiments=False):
+        return mistake_in_experiments(model, own, of_search)
     if model.leaves_out_first(model.simulate(RIGHT, own)):
         return Verdict("beam-search", "leaves out the first token of each translation")
-    finders = [find_search, find_decoder]
+    finders = [find_search, find_by_experiments, find_decoder]
     if model.differs_from_forward(own, of_search.first_steps) or model.first_other_token(own):
-        finders.reverse()
+        finders = [find_decoder, find_search]
     for find in finders:
         verdict = find(model, own, of_search)
         if verdict.check_id:
@@ -98,7 +101,7 @@ def mistake_without_effect(
     if verdict.check_id:
         return verdict
     searches = list(wrong_searches(seen.temperature, model.source.size(1)))
-    if len(model.translations[ENDLESS]) < model.limit - 2:
+    if len(model.translations[ENDLESS]) < model.limit - 2 and not model.has_low_limit():
         for check_id, says, search in searches:
             if model.count_equal(search, own, cut=False):
                 return Verdict(check_id, says)
@@ -112,6 +115,27 @@ def mistake_without_effect(
             if model.share_of_hypotheses(search, own) > max(0.9, share + 0.05):
                 return Verdict(check_id, says)
     return Verdict()
+
+
+def mistake_in_experiments(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
+    """Find a mistake that shows in experiments, though the right search finds every translation."""
+    verdict = find_search(model, own, seen)
+    if verdict.check_id:
+        return verdict
+    verdict = mistake_without_effect(model, own, seen, RIGHT)
+    return verdict if verdict.check_id else find_by_experiments(model, own, seen)
+
+
+def find_by_experiments(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
+    """Find a mistake without a search that has it, by the experiments in which RIGHT fails."""
+    del own, seen
+    mistakes = [experiment.says for experiment in model.failed_experiments(RIGHT)]
+    if mistakes and all(mistakes):
+        return Verdict("beam-search", mistakes[0])
+    if not mistakes or any(mistakes):
+        return Verdict()
+    penalty = model.trials.describe_penalty()
+    return Verdict("length-penalty", penalty) if penalty else Verdict()
 
 
 def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
@@ -131,6 +155,8 @@ def find_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict
         if (share, -mistakes) > best:
             best = (share, -mistakes)
             verdict = Verdict(check_id, says)
+    if verdict.check_id == "length-penalty":
+        return Verdict("length-penalty", model.trials.describe_penalty() or verdict.says)
     if verdict.check_id:
         return verdict
     if model.is_random():
@@ -143,7 +169,10 @@ def find_decoder(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdic
     verdict = decoder_of_steps(model, own, seen)
     if verdict.check_id and SOME_LOGITS not in verdict.says:
         return verdict
+    is_right = bool(seen.steps) and not verdict.check_id
     for says, decoder in wrong_decoders(own.subject, model.model, model.source):
+        if is_right and decoder.source is own.source:
+            continue
         for search in (RIGHT, Search(beam=1)):
             with suppress(AdapterError):  # a model may refuse such input, so it is not the mistake
                 if model.count_equal(search, decoder):
@@ -169,6 +198,10 @@ def decoder_of_steps(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Ve
         with suppress(AdapterError):
             if not differs(decoder):
                 return Verdict("decoding", says)
+    for first in seen.first_steps[:1]:
+        start = wrong_start(own.subject, model.model, model.source[:1], first)
+        if start:
+            return Verdict("decoding", start)
     if other is None and model.differs_in_batch(own):
         return Verdict("decoding", IN_BATCH)
     return Verdict("decoding", OTHER.format(other or 1))
@@ -198,6 +231,9 @@ def closest_search(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verd
     return closest
 
 
+FIX_PENALTY = "Divide log P by ((5 + length) / 6) ** 0.6, the end included in length."
+
+
 @check_of(
     "length-penalty",
     "6.1",
@@ -218,11 +254,18 @@ def length_penalty(subject: Subject) -> Finding:
         return waits_for(verdict.check_id) if verdict.check_id else passed()
     names = {tuple(model.short): "short", tuple(model.long): "long"}
     seen = [names.get(tuple(row), "another") for row in model.translations[:2]]
+    if seen == ["long", "short"]:  # experiments show it
+        return differs(
+            "another choice between translations of 2 and of 5 tokens",
+            "the one with the greater log P / ((5 + length) / 6)^0.6",
+            says=f"Beam search {verdict.says}.",
+            fix=FIX_PENALTY,
+        )
     return differs(
         " and ".join(f"the {name} translation" for name in seen),
         "the long translation of one source, the short one of another",
         says=f"Beam search {verdict.says}.",
-        fix="Divide log P by ((5 + length) / 6) ** 0.6, the end included in length.",
+        fix=FIX_PENALTY,
     )
 
 
@@ -243,8 +286,7 @@ def length_limit(subject: Subject) -> Finding:
         return waits_for(verdict.check_id)
     seen = len(model.translations[ENDLESS])
     if subject.config.end in model.translations[ENDLESS]:  # a low limit lets an end win
-        own = Decoder(subject, model.model, model.source, subject.config.start)
-        seen = max(seen, model.logits_of_search(own, ENDLESS).length)
+        seen = max(seen, model.steps_of_endless())
     if abs(seen - model.limit) <= 2:
         return passed()
     size = model.source.size(1)
@@ -302,7 +344,7 @@ def of_verdict(subject: Subject, check_id: str, fix: str) -> Finding:
         return waits_for(verdict.check_id) if verdict.check_id else passed()
     if hidden_words(subject).any():  # then later tokens change a token's logits
         return waits_for("target-visible")
-    own = Decoder(subject, model.model, model.source, subject.config.start)
+    own = model.own
     right = model.simulate(RIGHT, own)
     wrong = sum(row != seen for row, seen in zip(right, model.translations, strict=True))
     is_error = check_id == "decoding" and SOME_LOGITS not in verdict.says

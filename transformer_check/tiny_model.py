@@ -8,16 +8,19 @@ continuations, which greedy decoding chooses. One is padded.
 Shape letters: B batch, S source, T target.
 """
 
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from .decoding import NO_SOURCE_MASK, Decoder
+from .decoding import Decoder, missing_mask
+from .experiments import Experiment, Trials, endless
 from .output import factor_of_logits
-from .searches import LogitsOfSearch, Row, Search, gnmt, is_among, run_search, search_with_steps
+from .search_logits import LogitsOfSearch, is_among
+from .searches import EARLY_STOPS, Row, Search, finds, gnmt, run_to_end, search_with_steps
 from .subject import AdapterError, Subject, describe
-from .trace import Event, trace_model
+from .trace import trace_model
 
 SHORT_SHARES = (0.55, 0.635)
 """probabilities of the short translations of the first two sources"""
@@ -70,6 +73,7 @@ class TinyModel:
             self.translations = self.translate()
         self.searches: dict[tuple[int, ...], LogitsOfSearch] = {}
         """sources → the logits of each step of translate()"""
+        self.own = Decoder(subject, self.model, self.source, c.start)
 
     def log_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return log P of each pair, and log P of the endless translation."""
@@ -173,15 +177,18 @@ class TinyModel:
 
     def simulate(self, search: Search, decoder: Decoder) -> list[list[int]]:
         """Return the translations by a search, with the length limit of translate()."""
-        c = self.config
-        rows = []
-        for n, limit in enumerate(self.limits()):
-            row = run_search(search, decoder.tables(n), self.cut(limit), c.end, c.pad)
-            rows.append(row[: row.index(c.end) + 1] if c.end in row else row)
-        return rows
+        return [
+            run_to_end(search, decoder.tables(n), self.cut(limit), self.config)
+            for n, limit in enumerate(self.limits())
+        ]
 
     def count_equal(
-        self, search: Search, decoder: Decoder, misses: int = 0, cut: bool = True
+        self,
+        search: Search,
+        decoder: Decoder,
+        misses: int = 0,
+        cut: bool = True,
+        experiments: bool = True,
     ) -> int:
         """Count the translations that a search finds; 0 if it misses more than ``misses``.
 
@@ -190,7 +197,11 @@ class TinyModel:
             decoder: the forward pass
             misses: the greatest number of translations that it does not find
             cut: whether the length limit may be that of translate()
+            experiments: whether it must find the translations in the experiments, too
         """
+        experiments &= decoder is self.own and misses == 0
+        if experiments and next(self.failed_experiments(search, cut), None) is not None:
+            return 0
         equal = 0
         for tried, n in enumerate((0, 3, 5, 6, 7, 1, 4, ENDLESS), start=1):
             equal += self.gives(search, decoder, n, cut)
@@ -199,19 +210,39 @@ class TinyModel:
         return equal
 
     def gives(self, search: Search, decoder: Decoder, n: int, cut: bool) -> bool:
-        """Return whether a search finds a translation, with one of the possible length limits."""
+        """Return whether a search finds a translation, with one of the possible length limits.
+
+        A search that stops early may go on in a batch, until other sentences have ended.
+        """
         c = self.config
         limits = {self.limits()[n], self.limit}  # with or without padding
         if cut and not self.ends_early():
             limits |= {min(limit, self.steps_of_endless()) for limit in limits}
         pads = int((self.source[n] == c.pad).sum())
         limits |= {limit - pads for limit in limits} | {limit - 2 * pads for limit in limits}
-        for limit in limits:
-            row = run_search(search, decoder.tables(n), limit, c.end, c.pad)
-            row = row[: row.index(c.end) + 1] if c.end in row else row
-            if is_same(row, self.translations[n], c.end):
+        translations = [self.translations[n]]
+        if search.stop in EARLY_STOPS and decoder is self.own:
+            if n not in TRACED:
                 return True
-        return False
+            translations = self.logits_of_search(decoder, n).translations
+        return any(
+            finds(search, decoder.tables(n), limit, self.config, translations[0])
+            for limit in limits
+        )
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The usual experiments with translate()."""
+        seen = self.logits_of_search(self.own, 0)
+        return Trials(self.subject, lambda: self.translate([0])[0], self.own.tables(0), seen)
+
+    def failed_experiments(self, search: Search, cut: bool = True) -> Iterator[Experiment]:
+        """Yield the experiments in which a search does not find the translation."""
+        limits = {self.limits()[0]}
+        if cut:
+            limit = min(self.limits()[0], self.steps_of_endless())
+            limits = limits | {limit} if self.ends_early() else {limit}
+        return self.trials.failed(search, limits)
 
     def steps_of(self, search: Search, decoder: Decoder, n: int) -> list[list[Row]]:
         """Return the hypotheses that each step of a search for one source goes on with."""
@@ -292,10 +323,20 @@ class TinyModel:
     def steps_of_endless(self) -> int:
         """Return how long the translation without an end is, or how many steps were made for it."""
         row = self.translations[ENDLESS]
+        if self.config.end not in row:
+            return max(len(row), 1)
         seen = self.searches.get((ENDLESS,))
-        if self.config.end in row and seen is not None:
-            return max(seen.length, len(row))
-        return max(len(row), 1)
+        steps = max(seen.length if seen else 1, len(row))
+        return steps if steps >= self.limit - 2 else self.deepest or steps
+
+    @cached_property
+    def deepest(self) -> int:
+        """The number of steps for a translation without an end, by an experiment; 0 if unknown."""
+        return self.trials.run(endless(self.subject, self.endless[0], self.limit + 5))[1]
+
+    def has_low_limit(self) -> bool:
+        """Return whether an experiment shows that translations cannot be long."""
+        return 0 < self.steps_of_endless() < self.limit - 2 and self.deepest > 0
 
     def ends_early(self) -> bool:
         """Return whether the search for the endless translation stops before any usual limit."""
@@ -350,42 +391,6 @@ class TinyModel:
         if trace.draws:
             return "has dropout on: call model.eval() in translate()"
         return missing_mask(trace.events, source.size(1), self.config.vocabulary)
-
-
-def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
-    """Return the predicate of a sentence for weights of later or padded tokens, or nothing.
-
-    Args:
-        events: the softmaxes of a search for one source that ends in padding
-        size: the length of the source
-        vocabulary: V; a softmax over so many is that of the output
-    """
-    is_first_step = True  # of a decoder that keeps keys and gets one token in each step
-    is_first = True
-    for event in events:
-        if not event.is_softmax or event.over != -1 or event.result.dim() < 2:
-            continue
-        queries, keys = event.result.shape[-2:]
-        if is_first and queries == keys > size:  # the encoder gets a longer source
-            return ""
-        is_first = False
-        if keys == vocabulary:
-            continue
-        if queries == keys and keys > size and float(event.result.triu(1).max()) > 1e-6:
-            return "has no causal mask in decoding"
-        is_cross = queries > size or (queries == 1 and is_first_step)
-        if keys == size and is_cross and float(event.result[..., -1].max()) > 1e-6:
-            return NO_SOURCE_MASK
-        is_first_step &= (queries, keys) != (1, 2)
-    return ""
-
-
-def is_same(first: list[int], second: list[int], end: int) -> bool:
-    """Return whether translations are equal; those without an end may differ in length."""
-    if end not in first and end not in second:
-        shortest = min(len(first), len(second))
-        return abs(len(first) - len(second)) <= 2 and first[:shortest] == second[:shortest]
-    return first == second
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks import decode
 from tests import stock
 from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
@@ -118,3 +119,19 @@ def test_an_ensemble_averages_probabilities(tiny_data_bin, trained, another):
     )
     assert (both - ((2**one + 2**two) / 2).log2()).abs().max() < 2e-4  # printed to 4 places
     assert len(scores(stock.generate(tiny_data_bin, paths[2], *OURS))) == 20
+
+
+@pytest.mark.slow
+def test_our_search_with_fairseqs_weights_finds_what_fairseqs_finds(tiny_data_bin, tmp_path):
+    """Compare what `make bench` decodes; its checkpoint is made from a data-bin alone."""
+    one_process = decode.Configuration(threads=1, workers=1)
+    checkpoint = decode.train_checkpoint(tmp_path, str(tiny_data_bin), "cpu", 1, "trial", 2)
+    systems = {name: decode.SYSTEMS[name] for name in ("fairseq", "ours")}
+    teams = decode.start_teams(systems, "cpu", str(tiny_data_bin), checkpoint, 4, [one_process])
+    hypotheses = {}
+    for name, team in teams.items():
+        team.wait()
+        hypotheses[name] = team.translate(one_process, 2, 4)["hypotheses"]
+        team.end()
+    assert len(hypotheses["ours"]) == 4
+    assert hypotheses["ours"] == hypotheses["fairseq"]

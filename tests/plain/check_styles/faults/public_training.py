@@ -2,12 +2,15 @@
 
 from .decoding import (
     A_EVAL,
+    A_PENALTY,
     A_START,
     M_BEST,
     M_CALL,
     M_EVAL,
+    M_PENALTY,
     M_START,
     S_EVAL,
+    S_PENALTY,
     S_START,
     of_limit,
     of_search,
@@ -397,4 +400,99 @@ SEARCHES = [
     ),
 ]
 
-FAULTS: list[Fault] = [*LOSSES, *OPTIMIZERS, *SEARCHES]
+A_BOUND = "bound = scores[:, 0] / ((5 + limit) / 6) ** alpha"
+M_BOUND = "best_possible = live[0][1] / ((5 + limit) / 6) ** alpha"
+S_BOUND = "float(scores[0]) / ((5 + longest) / 6) ** alpha"
+
+
+def of_bounded_penalty(name: str, says: str, value: str) -> Fault:
+    """Return a fault with another penalty of ``n`` tokens, in the bound of the search, too."""
+    return of_search(
+        name,
+        "length-penalty",
+        says,
+        [
+            (A_PENALTY, f"n = length\n        penalty = {value}"),
+            (A_BOUND, f"bound = scores[:, 0] / (lambda n: {value})(limit)"),
+        ],
+        [
+            (M_PENALTY, f"n = len(ids) - 1\n                penalty = {value}"),
+            (M_BOUND, f"best_possible = live[0][1] / (lambda n: {value})(limit)"),
+        ],
+        [
+            (S_PENALTY, f"float(score) / (lambda n: {value})(position + 1)"),
+            (S_BOUND, f"float(scores[0]) / (lambda n: {value})(longest)"),
+        ],
+    )
+
+
+MEASURED = [
+    of_bounded_penalty("the length includes the start token", "start", "((6 + n) / 6) ** 0.6"),
+    of_bounded_penalty("the length does not include the end", "end", "((4 + n) / 6) ** 0.6"),
+    of_bounded_penalty("log P is divided by the penalty twice", "1.2", "((5 + n) / 6) ** 1.2"),
+    of_bounded_penalty("alpha is one half", "0.5", "((5 + n) / 6) ** 0.5"),
+    of_bounded_penalty("the length to the power of 1.3", "1.3", "n**1.3"),
+    of_bounded_penalty("the logarithm of the length", "2.34", "__import__('math').log(1 + n)"),
+    of_search(
+        "each token adds 0.3 to the score",
+        "length-penalty",
+        "adds 0.3",
+        [
+            ("(score / penalty, row[1:])", "(score + 0.3 * length, row[1:])"),
+            (A_BOUND, "bound = scores[:, 0] + 0.3 * limit"),
+        ],
+        [
+            ("(ids, score / penalty)", "(ids, score + 0.3 * (len(ids) - 1))"),
+            (M_BOUND, "best_possible = live[0][1] + 0.3 * limit"),
+        ],
+        [
+            (S_PENALTY, "float(score) + 0.3 * (position + 1)"),
+            (S_BOUND, "float(scores[0]) + 0.3 * longest"),
+        ],
+    ),
+    of_search(
+        "words that occurred lose a little",
+        "beam-search",
+        "repetition",
+        [
+            (
+                A_LOG,
+                A_LOG.replace(
+                    "\n",
+                    "\n        log_probs.scatter_(1, rows, log_probs.gather(1, rows) * 1.1)\n",
+                    1,
+                ),
+            )
+        ],
+        [(M_LOG, f"{M_LOG}\n            log_probs[ids] = log_probs[ids] - 1.0")],
+        [
+            (
+                S_LOG,
+                f"{S_LOG}\n        log_p.scatter_(1, histories, log_p.gather(1, histories) * 1.1)",
+            )
+        ],
+    ),
+    of_search(
+        "the second best hypothesis is chosen",
+        "beam-search",
+        "second best",
+        [],
+        [
+            (
+                "best = max(finished, key=lambda pair: pair[1])",
+                "best = sorted(finished, key=lambda pair: pair[1])[-2:][0]",
+            )
+        ],
+        [("return max(done)[1]", "return sorted(done)[-2:][0][1]")],
+    ),
+    of_search(
+        "decoding starts with a word",
+        "decoding",
+        "token 7",
+        [(A_START, A_START.replace("START", "7"))],
+        [(M_START, M_START.replace("START", "7"))],
+        [(S_START, S_START.replace("START", "7"))],
+    ),
+]
+
+FAULTS: list[Fault] = [*LOSSES, *OPTIMIZERS, *SEARCHES, *MEASURED]
