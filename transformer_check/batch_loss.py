@@ -28,7 +28,8 @@ from .cross_entropies import (
 from .findings import Finding, differs, error, passed, variant, waits_for
 from .registry import check_of
 from .subject import AdapterError, Subject, describe
-from .training_call import INPUT, LOSS, SOURCE, Call, Mistake
+from .token_ids import INPUT, LOSS, SOURCE, Mistake
+from .training_call import Call
 
 LENGTHS = {31: ((7, 5, 4), (6, 3, 4)), 33: ((6, 7, 4), (4, 6, 5))}
 """the lengths of sources and targets, by seed: so that all numbers of tokens are different"""
@@ -92,7 +93,13 @@ class Batch:
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"training_loss returned {describe(value)}"
             raise AdapterError(found, "training_loss", "one number, as a tensor")
-        self.has_gradient = value.requires_grad
+        parameters = [p for p in subject.model.parameters() if p.requires_grad]
+        gradients = (
+            torch.autograd.grad(value.sum(), parameters, allow_unused=True)
+            if value.requires_grad
+            else ()
+        )
+        self.has_gradient = any(gradient is not None for gradient in gradients)
         return float(value.detach())
 
     def steps(self) -> Iterator[Step]:
@@ -142,13 +149,14 @@ class Batch:
         ):
             yield Step(name, source, inputs, labels, concerns=LOSS)
         swapped = after(c.start, source)
+        mixed = "The sources of a batch are mixed: their order is not that of the targets."
         for name, encoder_input, inputs, labels in (
             ("Source and target are swapped.", target, swapped, source),
             ("The model reads the target in place of the source.", target, right, target),
             ("The source is reversed.", source.flip(1), right, target),
             ("The model predicts the source in place of the target.", source, swapped, source),
-            ("The sources of a batch are mixed.", source.roll(1, 0), right, target),
-            ("The sources of a batch are mixed.", source.roll(-1, 0), right, target),
+            (mixed, source.roll(1, 0), right, target),
+            (mixed, source.roll(-1, 0), right, target),
         ):
             yield Step(name, encoder_input, inputs, labels, concerns=SOURCE)
         shifted = after(c.start, source)
@@ -184,10 +192,12 @@ class Losses:
 
     def observe(self) -> Mistake | None:
         """Return the mistake that a run of training_loss() shows, if its value is unknown."""
-        first = self.batches[0]
-        if not math.isfinite(first.value):
-            return None
-        return Call(self.subject, first.source, first.target).name_mistake()
+        for batch in self.batches:  # the mistake may not change one of them, such as an order
+            if math.isfinite(batch.value):
+                mistake = Call(self.subject, batch.source, batch.target).name_mistake()
+                if mistake is not None:
+                    return mistake
+        return None
 
     def search(self) -> Fit | None:
         """Return the first combination whose loss equals training_loss() for both batches.

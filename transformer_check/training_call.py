@@ -31,21 +31,22 @@ from .loss_gradient import (
     name_tokens,
     name_weights,
 )
-from .subject import AdapterError, Config, Subject
+from .subject import AdapterError, Subject
+from .token_ids import (
+    INPUT,
+    LOSS,
+    SOURCE,
+    Mistake,
+    is_of_other_sentences,
+    join_rows,
+    name_ids,
+    name_labels,
+    name_source,
+    rows_of,
+)
 
-SOURCE, INPUT, LOSS = "source", "input", "loss"
-"""where a mistake is"""
 NO_GRADIENT = "which has no gradient"
 LOOKUPS = ("embedding", "__getitem__", "index_select")
-
-
-class Mistake(NamedTuple):
-    """A mistake of training_loss, as its run shows it."""
-
-    says: str
-    concerns: str
-    """SOURCE, INPUT or LOSS"""
-    found: str = ""
 
 
 class Observer(TorchFunctionMode):
@@ -76,8 +77,21 @@ class Observer(TorchFunctionMode):
             return
         for ids in tensors:
             if ids.dtype == torch.long:
-                is_turned = ids.size(0) != self.sentences and ids.size(1) == self.sentences
+                rows = (self.sentences, 1)
+                is_turned = ids.size(0) not in rows and ids.size(1) in rows
                 self.reads.append((ids.t() if is_turned else ids).detach().clone())
+
+
+class Pass(NamedTuple):
+    """A run of the model in training_loss, whose logits the loss depends on."""
+
+    output: Tensor
+    """logits, in the shape in which training_loss has them"""
+    gradient_of_output: Tensor
+    logits: Tensor
+    """[B, T, V]"""
+    gradient: Tensor
+    """[B, T, V]"""
 
 
 class Call:
@@ -103,8 +117,10 @@ class Call:
         self.inputs: Tensor | None = None
         """the decoder's input, if it was observed"""
         self.encoder_inputs: Tensor | None = None
-        self.logits: Tensor | None = None
-        """[B, T, V], if they were observed; then output and gradient are defined, too"""
+        self.passes: list[Pass] = []
+        """of the whole batch, or of each sentence"""
+        self.others: list[tuple[Tensor, Tensor]] = []
+        """what encoder and decoder read in other runs of the model"""
         of_target = [n for n, ids in enumerate(usual) if torch.equal(ids, self.right)]
         of_source = [n for n, ids in enumerate(usual) if torch.equal(ids, source)]
         if of_target and of_source:
@@ -120,25 +136,40 @@ class Call:
             of_target: which of them are the decoder's input
         """
         reads = observer.reads
-        passes = []
+        pairs = []
         for first in range(0, len(reads) - size + 1, size):
-            pair = (reads[first + of_source], reads[first + of_target])
-            is_right = torch.equal(pair[0], self.source) and torch.equal(pair[1], self.right)
-            passes.append((is_right, first, *pair))
-        for _, _, source, inputs in sorted(passes, key=lambda each: each[:2], reverse=True):
-            is_found = self.find_logits(observer.outputs, source, inputs)
-            if is_found or self.inputs is None:
-                self.encoder_inputs = source
-                self.inputs = inputs
-            if is_found:
-                return
+            pairs.append((reads[first + of_source], reads[first + of_target]))
+        whole = [pair for pair in pairs if len(pair[0]) == len(pair[1]) == len(self.target)]
 
-    def find_logits(self, outputs: list[Tensor], source: Tensor, inputs: Tensor) -> bool:
+        def order(number: int) -> tuple[bool, int]:
+            source, inputs = whole[number]
+            return torch.equal(source, self.source) and torch.equal(inputs, self.right), number
+
+        for number in sorted(range(len(whole)), key=order, reverse=True):
+            pair = whole[number]
+            found = self.find_logits(observer.outputs, *pair)
+            if found is not None or self.inputs is None:
+                self.encoder_inputs, self.inputs = pair
+            if found is not None:
+                self.passes = [found]
+                self.others = [other for other in whole if other is not pair]
+                return
+        single = [pair for pair in pairs if len(pair[0]) == len(pair[1]) == 1]
+        of_single = [self.find_logits(observer.outputs, *pair) for pair in single]
+        self.passes = [each for each in of_single if each is not None]
+        if len(self.passes) == len(single) == len(self.target):
+            pad = self.subject.config.pad
+            self.encoder_inputs = join_rows([pair[0] for pair in single], pad)
+            self.inputs = join_rows([pair[1] for pair in single], pad)
+        else:
+            self.passes = []
+
+    def find_logits(self, outputs: list[Tensor], source: Tensor, inputs: Tensor) -> Pass | None:
         """Find the logits of a pass among tensors, and the gradient of the loss for them."""
         try:
             expected = self.logits_of(source, inputs)
         except AdapterError:
-            return False
+            return None
         for output in outputs if self.loss.requires_grad else []:
             if output.numel() != expected.numel():
                 continue
@@ -153,12 +184,19 @@ class Call:
                 if gradient is None:
                     continue
                 shaped = gradient.detach().float().reshape(logits.shape)
-                self.output = output
-                self.gradient_of_output = gradient
-                self.logits = expected
-                self.gradient = shaped.transpose(0, 1) if is_turned else shaped
-                return True
-        return False
+                shaped = shaped.transpose(0, 1) if is_turned else shaped
+                return Pass(output, gradient, expected, shaped)
+        return None
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits [B, T, V]."""
+        return join_rows([each.logits for each in self.passes], 0)
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the loss with respect to the logits [B, T, V]."""
+        return join_rows([each.gradient for each in self.passes], 0)
 
     def logits_of(self, source: Tensor, inputs: Tensor) -> Tensor:
         """Return the model's logits [B, T, V]."""
@@ -191,23 +229,7 @@ class Call:
             mistake = name_source(self.source, self.encoder_inputs, self.subject.config)
             if mistake is not None:
                 return mistake
-        return None if self.logits is None else name_loss(self)
-
-
-def rows_of(ids: Tensor) -> str:
-    """Return the first sentence's ids for a message."""
-    return str(ids[0].tolist())
-
-
-def is_of_other_sentences(ids: Tensor, sentences: list[Tensor], real: Tensor) -> bool:
-    """Return whether each row of ids is another row of one of the tensors, where it is real."""
-    for n, row in enumerate(ids):
-        others: list[Tensor] = []
-        for each in sentences:
-            others += [other for m, other in enumerate(each) if m != n]
-        if not any(torch.equal(row[real[n]], other[real[n]]) for other in others):
-            return False
-    return True
+        return name_loss(self) if self.passes else None
 
 
 def name_inputs(call: Call, again: Call) -> Mistake | None:
@@ -258,39 +280,16 @@ def name_inputs(call: Call, again: Call) -> Mistake | None:
     return Mistake("The decoder's input is not the target shifted right.", INPUT, found)
 
 
-def name_source(source: Tensor, read: Tensor, config: Config) -> Mistake | None:
-    """Return the mistake in the source that the encoder reads; None if it is right."""
-    if torch.equal(source, read):
-        return None
-    found = f"the encoder's input {rows_of(read)} for the source {rows_of(source)}"
-    length = source.size(1)
-    says = "The encoder reads another text than the source."
-    if read.size(1) == length + 1 and torch.equal(read[:, 1:], source):
-        says = f"The source has an additional token in front: id {int(read[0, 0])}."
-    elif read.size(1) < length and torch.equal(read, source[:, : read.size(1)]):
-        says = f"The encoder reads the first {read.size(1)} columns of the source alone."
-    elif read.size(1) < length and torch.equal(read, source[:, -read.size(1) :]):
-        says = f"The encoder reads the last {read.size(1)} columns of the source alone."
-    elif read.shape == source.shape:
-        real = source.ne(config.pad)
-        changed = read.ne(source)
-        if is_of_other_sentences(read, [source], real):
-            says = "The sources of a batch are mixed."
-        elif torch.equal(changed, source.eq(config.end)):
-            says = "The source has no end token."
-        elif len(read[changed].unique()) == 1:
-            says = f"The encoder reads id {int(read[changed][0])} in place of source tokens."
-    return Mistake(says, SOURCE, found)
-
-
 def name_loss(call: Call) -> Mistake | None:
     """Return the mistake that the gradient of the logits shows; None if it shows none."""
     config = call.subject.config
-    assert call.logits is not None
     gradient = call.gradient
     size = gradient.abs().amax(-1)  # [B, T]
     counts = size > 1e-6 * size.max()
     target = call.target[:, : size.size(1)]
+    if size.size(1) > target.size(1):  # the model has more inputs than there are labels
+        more = torch.full_like(size[:, target.size(1) :], config.pad, dtype=torch.long)
+        target = torch.cat([target, more], dim=1)
     real = target.ne(config.pad)
     rows = (call.logits[counts], gradient[counts])
     labels, coefficients, rest = infer_labels(*rows, config.pad)
@@ -302,7 +301,7 @@ def name_loss(call: Call) -> Mistake | None:
     if has_normaliser(*rows):
         return Mistake(NORMALISER.replace("The loss", "training_loss()"), LOSS)
     if not torch.equal(labels[real[counts]], target[counts & real]):
-        return name_labels(call, counts & real, labels[real[counts]])
+        return name_labels(target, counts & real, labels[real[counts]])
     if bool((counts & ~real).any()):
         return Mistake("training_loss(): Padding has a part in it.", LOSS)
     left_out = real & ~counts
@@ -335,25 +334,10 @@ def is_misplaced(call: Call) -> bool:
     target = call.target.clone()
     target[0, -1] = call.target[0, 0]  # a label that is no input of the decoder
     other = Call(call.subject, call.source, target)
-    if other.logits is None:
+    if not other.passes or other.gradient.shape != call.gradient.shape:
         return False
     change = (other.gradient - call.gradient).abs().amax(-1)  # [B, T]
     return change.size(1) == target.size(1) and int(change.argmax()) != target.size(1) - 1
-
-
-def name_labels(call: Call, counts: Tensor, labels: Tensor) -> Mistake:
-    """Return the mistake in the labels, which are not the target's."""
-    target = call.target[:, : counts.size(1)]
-    seen = target.masked_fill(counts, 0).masked_scatter(counts, labels)
-    found = f"the labels {rows_of(seen)} for the target {rows_of(target)}"
-    says = "The labels are not the tokens of the target."
-    if is_of_other_sentences(seen, [target], counts):
-        says = "The labels are the target of another sentence of the batch."
-    for by in (-3, -2, -1, 1, 2, 3):
-        if torch.equal(seen[counts], target.roll(by, 1)[counts]):
-            side = "before" if by > 0 else "after"
-            says = f"The label of each position is the token {abs(by)} {side} the right one."
-    return Mistake(says, INPUT, found)
 
 
 def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tensor) -> list[str]:
@@ -370,7 +354,9 @@ def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tens
     parameters = list(named.values())
     options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
     whole = torch.autograd.grad(call.loss, parameters, **options)
-    through = torch.autograd.grad(call.output, parameters, call.gradient_of_output, **options)
+    outputs = [each.output for each in call.passes]
+    gradients = [each.gradient_of_output for each in call.passes]
+    through = torch.autograd.grad(outputs, parameters, gradients, **options)
     direct = {}
     for name, of_loss, of_logits in zip(named, whole, through, strict=True):
         if of_loss is None:
@@ -379,7 +365,15 @@ def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tens
         if float(rest.norm()) > FITS * float(of_loss.norm()) + 1e-7:
             direct[name] = rest.flatten()
     if direct:
-        return [name_direct_term(direct, named, more)]
+        says = name_direct_term(direct, named, more)
+        if call.others and len(direct) > len(named) / 2:
+            context = (call.source, call.target, call.subject.config)
+            source, inputs = (name_ids(ids, *context) for ids in call.others[0])
+            says = (
+                f"It adds a term of {more:.4g} of another run of the model, in which the encoder "
+                f"reads {source} and the decoder {inputs}."
+            )
+        return [says]
     close = 1e-4 * max(1.0, abs(call.value))
     if abs(more) < close or abs(more + of_entropy) < close:
         return []
