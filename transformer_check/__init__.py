@@ -27,8 +27,8 @@ In the order in which to read it:
     layer_norms.py   the formula of each norm, by itself
     sharing.py       modules and matrices that several parts share
     output.py        the last norms, and the factor of the logits
-    embeddings.py    3.4, 3.5: embeddings and positions of the source and of the target
-    tables.py        learned tables of positions
+    embeddings.py    3.4: the embeddings of the source and of the target
+    tables.py        3.5: positions, and learned tables of them
     norms.py         3.1: the norms of the whole model
     derive.py        embeddings and first layers that the file does not define, from logits
     layer.py         a layer as a function, and candidate formulas for it
@@ -71,6 +71,7 @@ from . import (  # noqa: F401 (each adds its checks)
     sharing,
     softmax,
     sublayers,
+    tables,
     training,
     whole_model,
 )

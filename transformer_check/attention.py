@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .findings import DIFFERENCE, ERROR, Finding, differs, error, not_run, passed
 from .registry import check_of
-from .scores import REDUCTIONS, scales_of
+from .scores import REDUCTIONS, Scale, scales_of
 from .subject import Subject
 from .trace import trace_model
 from .wiring import describe_places, places_of
@@ -189,6 +189,15 @@ def parts_of_heads(subject: Subject) -> Finding:
         )
     own: dict[tuple[str, int], dict[str, set[float]]] = {}
     places = places_of(subject, [(scale.queries, scale.keys) for scale in trace.scales])
+    equal = equal_projections(trace.scales)
+    if equal:
+        return differs(
+            f"{equal} are equal, up to a factor, for one input",
+            "three projections of the input: W_Q, W_K and W_V",
+            says=f"{equal.capitalize()} are one projection: they share a matrix.",
+            fix="Give queries, keys and values a matrix each.",
+            explains=(*explains, "gradients", "attention-inputs"),
+        )
     for place, scale in zip(places, trace.scales, strict=True):
         for part, numbers in scale.heads.items():
             own.setdefault(place, {}).setdefault(part, set()).update(numbers)
@@ -214,6 +223,24 @@ def parts_of_heads(subject: Subject) -> Finding:
         fix="Project queries and keys to h · d_k numbers and values to h · d_v.",
         explains=explains,
     )
+
+
+def equal_projections(scales: list[Scale]) -> str:
+    """Return which of queries, keys and values of self-attention are equal; empty if none are."""
+    for scale in scales:
+        if scale.queries != scale.keys:
+            continue
+        for one, other in (("queries", "keys"), ("queries", "values"), ("keys", "values")):
+            pairs = list(zip(scale.heads[one], scale.heads[other], strict=False))
+            ratios = [second / first for first, second in pairs if first]
+            if len(ratios) > 1 and all(is_ratio(each, ratios[0]) for each in ratios):
+                return f"{one} and {other}"
+    return ""
+
+
+def is_ratio(number: float, expected: float) -> bool:
+    """Return whether two ratios are equal up to rounding."""
+    return abs(number - expected) < 1e-4 * abs(expected)
 
 
 def equal_pairs(heads: torch.Tensor) -> int:

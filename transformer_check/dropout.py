@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .findings import Finding, differs, error, not_run, passed, variant
-from .modes import training_mode
+from .modes import is_random_in_training, training_mode
 from .registry import check_of
 from .subject import SAME, Config, Subject, difference
 from .trace import trace_model
@@ -109,12 +109,30 @@ def training_without_dropout(subject: Subject) -> Finding:
         change = difference(subject.output, subject.logits(subject.source, subject.target))
     if change < SAME:
         return passed()
+    at_random = ", at random" if is_random_in_training(subject) else ""
+    sides = {"source": "embedding", "target": "target_embedding"}
+    changed = [side for side, name in sides.items() if has_other_embeddings(subject, name)]
+    what = f"embeddings ({' and '.join(changed)})" if changed else "logits"
     return differs(
         f"with config.dropout = 0, training mode changes the logits by {change:.2g} standard "
         "deviations of the logits",
         "no change",
+        says=f"Training mode changes the {what} of a model without dropout{at_random}.",
         fix="Look for a fixed dropout rate, BatchNorm, or code under 'if self.training'.",
     )
+
+
+def has_other_embeddings(subject: Subject, function: str) -> bool:
+    """Return whether training mode changes the result of a function of ids."""
+    if not subject.defines(function):
+        return False
+    results = []
+    for is_training in (False, True):
+        subject.model.train(is_training)
+        with torch.no_grad():
+            results.append(subject.call(function, subject.model, subject.source))
+    subject.model.eval()
+    return difference(results[0], results[1]) > SAME
 
 
 @check_of(

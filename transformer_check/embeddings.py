@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from .dropout import run_in_training
-from .findings import Finding, differs, error, not_run, passed, variant
+from .findings import Finding, differs, not_run, passed, variant
 from .modes import set_to_zero
 from .registry import check_of
-from .sinusoids import PAPER, Formula, constant_beside, formula_of, name_columns
-from .subject import SAME, AdapterError, Subject, difference
-from .tables import PositionSums, position_tables
+from .sinusoids import TIMES, Formula, formula_of
+from .subject import SAME, Subject, difference
 
 NO_MULTIPLE = "the function returns no rows of a matrix times a number, plus positions"
 
@@ -103,8 +102,40 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
                 f"adapter-{'encoder' if function == 'embedding' else 'decoder'}",
             ),
         )
+    learned = parameters_of_factor(subject, function)
+    if learned:
+        return differs(
+            f"{learned[0]} multiplies the rows, or is added to them, and is trained",
+            f"the number {expected:.3f}",
+            says=f"The factor of the embeddings is learned: {learned[0]}.",
+            explains=("parameter-count",),
+        )
     if abs(factor / expected - 1) < 1e-3:
-        return passed()
+        return spread_of_rows(subject, function)
+    of_length = factor_of_length(subject, function)
+    if of_length:
+        return differs(
+            of_length,
+            f"{expected:.3f} for every length",
+            says="The factor of the embeddings depends on the number of tokens.",
+            fix="Multiply by math.sqrt(d_model).",
+            explains=(
+                "source-padding",
+                "target-padding",
+                "causal-mask",
+                "batch-independence",
+                "sinusoids",
+            ),
+        )
+    formula = formula_of_positions(subject, function)
+    of_positions = formula.differences if formula else ()
+    if abs(factor - 1) < 1e-3 and f"{TIMES}{expected:.4g}" in of_positions:
+        return differs(
+            f"embeddings have the factor 1, positions {expected:.3f}",
+            f"embeddings {expected:.3f}, positions 1",
+            says="The positions are multiplied by √d_model in place of the embeddings.",
+            explains=("sinusoids",),
+        )
     names = {
         expected**2: "Embeddings are multiplied by d_model instead of √d_model.",
         1 / expected: "Embeddings are divided by √d_model instead of multiplied.",
@@ -118,6 +149,53 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
     )
 
 
+def parameters_of_factor(subject: Subject, function: str) -> list[str]:
+    """Return the names of parameters of one number on which embeddings depend."""
+    total = embed(subject, function, subject.source).pow(2).sum()
+    if not total.requires_grad:
+        return []
+    single = {n: p for n, p in subject.model.named_parameters() if p.numel() == 1}
+    trained = {name: p for name, p in single.items() if p.requires_grad}
+    if not trained:
+        return []
+    gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+    return [name for name, g in zip(trained, gradients, strict=True) if g is not None]
+
+
+def factor_of_length(subject: Subject, function: str) -> str:
+    """Return the factors of embeddings of two lengths as text, if they differ; else nothing."""
+    factors = {}
+    for length in (3, 7):
+        ids = subject.words(2, length, seed=29)
+        ids[1] = ids[0].roll(1)
+        x = embed(subject, function, ids).detach()
+        _, matrix, _ = factor_and_rows(subject, function)
+        rows = matrix[ids[0]] - matrix[ids[1]]
+        factors[length] = float(((x[0] - x[1]) * rows).sum() / rows.pow(2).sum())
+    low, high = factors.values()
+    if abs(low - high) < 1e-3 * abs(high):
+        return ""
+    return f"factor {low:.3f} for 3 tokens, {high:.3f} for 7"
+
+
+def spread_of_rows(subject: Subject, function: str) -> Finding:
+    """Compare the size of a new model's embeddings with that of its positions."""
+    _, matrix, _ = factor_and_rows(subject, function)
+    std = float(matrix.std())
+    width = subject.config.d_model
+    if std * width**0.5 < LOUD:
+        return passed()
+    return variant(
+        f"standard deviation {std:.2g} of the rows of a new model",
+        f"about d_model^-0.5 = {width**-0.5:.2g}",
+        says=f"Embeddings begin with a standard deviation of {std:.2g}: times √d_model, they are "
+        f"{std * width**0.5 / 0.707:.0f} times as large as the positions.",
+        fix="Initialise the matrix with standard deviation d_model**-0.5.",
+    )
+
+
+LOUD = 4.0
+"""the standard deviation of embeddings beside which positions are small"""
 LONGER = 100.0
 """factor of the matrix in :func:`growth_with_rows`"""
 LIMITED = (
@@ -203,161 +281,6 @@ def positions(subject: Subject, function: str) -> Tensor:
 def formula_of_positions(subject: Subject, function: str) -> Formula | None:
     """Return the formula of one side's positions, computed once for all checks, or None."""
     return formula_of(positions(subject, function))
-
-
-@check_of_embeddings(
-    "sinusoids",
-    "3.5",
-    passes="The positional encodings have the paper's values.",
-    fails="The positional encodings do not have the paper's values.",
-)
-def sinusoid_values(subject: Subject, function: str) -> Finding:
-    """Compare the positions, the embeddings minus the tokens' rows, with sinusoids."""
-    if factor_and_rows(subject, function)[2] > 1e-2:
-        return not_run(NO_MULTIPLE)
-    if subject.config.learned_positions:
-        return not_run("CONFIG.learned_positions is True")
-    seen = positions(subject, function)
-    expected = "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0"
-    if seen.abs().max() < 1e-3:
-        says = "The embeddings have no positional encodings."
-        return error("zeros", expected, says=says, explains=("source-order", "target-order"))
-    constant = constant_beside(seen)
-    if constant is not None:
-        return differs(
-            f"the same vector of length {float(constant.norm()):.2g} at every position",
-            "none: embedding · √d_model + PE(pos)",
-            says="A constant vector is added to embeddings and positional encodings.",
-            fix="Remove the embedding of segments, types or languages, or the bias.",
-            modules=tuple(names_of_constants(subject, function)),
-            explains=("parameter-count",),
-        )
-    formula = formula_of_positions(subject, function)
-    if formula == PAPER:
-        return look_for_other_sums(subject, function, seen)
-    if formula is None:
-        if learned_tables(subject):
-            return not_run("the positions are learned")
-        return differs(
-            f"values from {float(seen.min()):.3g} to {float(seen.max()):.3g}",
-            expected,
-            says=f"The positional encodings are not the paper's sinusoids: {name_columns(seen)}.",
-        )
-    found = "; ".join(formula.differences)
-    if function == "target_embedding" and subject.has("embedding"):
-        of_source = formula_of_positions(subject, "embedding")
-        if of_source is not None and of_source != formula:
-            says = f"Source and target have different positional encodings: of the target, {found}."
-            padding = ("target-padding",) if "counted from the end" in found else ()
-            return differs(found, expected, says=says, fix=formula.fix, explains=padding)
-    find = variant if formula.is_variant else differs
-    explains = ["source-order", "target-order"]
-    if "counted from the end" in found:  # then padding moves every token
-        explains += ["target-padding", "source-padding", "batch-independence"]
-    return find(
-        found,
-        expected,
-        says=f"In the sinusoids, {found}.",
-        fix=formula.fix,
-        explains=tuple(explains),
-    )
-
-
-def names_of_constants(subject: Subject, function: str) -> list[str]:
-    """Return the names of parameters with a row that every embedding of a sentence adds."""
-    c = subject.config
-    ids = subject.source[:1]
-    total = embed(subject, function, ids).sum()
-    if not total.requires_grad:
-        return []
-    named = [
-        (name, p)
-        for name, p in subject.model.named_parameters()
-        if p.requires_grad and p.shape[-1] == c.d_model and p.shape != (c.vocabulary, c.d_model)
-    ]
-    gradients = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
-    names = []
-    for (name, _), gradient in zip(named, gradients, strict=True):
-        if gradient is not None:
-            rows = gradient.reshape(-1, c.d_model)
-            used = rows[rows.abs().amax(1) > 0]
-            if len(used) == 1 and float(used.min()) > ids.size(1) - 0.5:
-                names.append(name)
-    return names
-
-
-def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Finding:
-    """Return a difference if the model adds the positions [L, D] more than once."""
-    source, target = subject.source[:1], subject.target[:1]
-    ids = source if function == "embedding" else target
-    with PositionSums(table) as trace:  # with gradients, since torch's encoder is fused without
-        subject.call("logits", subject.model, source, target)
-    count = trace.count(ids.size(1))
-    if count <= 1:
-        return passed()
-    return differs(
-        f"{count} sums with the positions in one run",
-        "1, before the first layer",
-        says="Positions are added again after the first layer's input.",
-        fix="Add the positions to the embeddings alone.",
-    )
-
-
-def has_trained_positions(subject: Subject, function: str) -> bool:
-    """Return whether the difference of one token at two positions depends on a parameter."""
-    ids = subject.source[:1, :1].expand(1, 4)
-    embeddings = embed(subject, function, ids)
-    parameters = [p for p in subject.model.parameters() if p.requires_grad]
-    if not embeddings.requires_grad:
-        return False
-    weights = torch.arange(1.0, subject.config.d_model + 1)
-    moved = ((embeddings[0, 3] - embeddings[0, 0]) * weights).sum()
-    gradients = torch.autograd.grad(moved, parameters, allow_unused=True)
-    return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
-
-
-def learned_tables(subject: Subject) -> list[str]:
-    """Return the names of learned tables of positions, or of functions that have some."""
-    tables = [name for name, _ in position_tables(subject)]
-    if tables:
-        return tables
-    functions = []
-    for function in SIDES.values():
-        try:
-            if subject.defines(function) and has_trained_positions(subject, function):
-                functions.append(f"{function}()")
-        except AdapterError:  # the checks that need the function report it
-            continue
-    return functions
-
-
-@check_of(
-    "learned-positions",
-    "3.5",
-    passes="The positional encodings are not trained.",
-    fails="The positional encodings are learned.",
-    explains=("sinusoids", "parameter-count"),
-)
-def fixed_positions(subject: Subject) -> Finding:
-    """Look for trained tables of positions, which only row (E) of Table 3 has."""
-    trained = learned_tables(subject)
-    expected = subject.config.learned_positions
-    if trained and expected:
-        return passed("The positional encodings are learned, as CONFIG.learned_positions says.")
-    if trained:
-        constants: list[str] = []
-        for function in SIDES.values():
-            constants += names_of_constants(subject, function) if subject.has(function) else []
-        other = f"; the same vector for every token ({', '.join(dict.fromkeys(constants))})"
-        found = f"a trained table ({', '.join(trained)}){other if constants else ''}"
-        return variant(found, "sinusoids")
-    if expected:
-        return variant(
-            "no table that is trained",
-            "a trained table, since CONFIG.learned_positions is True",
-            says="The positional encodings are not learned.",
-        )
-    return passed()
 
 
 @check_of_embeddings(

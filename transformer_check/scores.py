@@ -19,7 +19,8 @@ from .wiring import HIDDEN
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
 TIMES = ("mul", "mul_", "div", "div_")
-JOINS = ("cat", "stack", "add", "add_", "sub", "sub_")
+SUMS = ("add", "add_", "sub", "sub_")
+JOINS = ("cat", "stack", *SUMS)
 ACTIVATIONS = {
     "relu": "ReLU",
     "relu_": "ReLU",
@@ -169,7 +170,7 @@ class Scales(TorchDispatchMode):
                 self.activated.append((self.activations[place(first)], numbers))
         elif name in TIMES and isinstance(args[0], Tensor):
             self.note_factor(name, args, first)
-        elif name in COPIES:
+        elif name in COPIES or is_sum_with_number(name, args):
             self.inherit(args[0], first)
         elif name in ("add", "add_") and isinstance(args[1], Tensor):
             for each in args[:2]:
@@ -274,6 +275,11 @@ class Scales(TorchDispatchMode):
             if has_size and slope_of(scores, numbers.reshape(scores.shape)) is not None:
                 self.strays.append((name, "scores"))
                 return
+
+
+def is_sum_with_number(name: str, args: Any) -> bool:
+    """Return whether an operation adds one number to a tensor, or subtracts it."""
+    return name in SUMS and len(args) > 1 and single_number(args[1]) is not None
 
 
 def centre(numbers: Tensor, visible: Tensor) -> Tensor:

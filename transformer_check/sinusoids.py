@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 BASE = 10000.0
+TIMES = "sines and cosines are multiplied by "
 FITS = 1e-3
 """largest difference of a value from its formula"""
 ROUNDING = 1e-6
@@ -172,7 +173,7 @@ def is_far(table: Tensor, values: Tensor, angles: Tensor) -> bool:
 
 def add_factor(formula: Formula, amplitude: float) -> Formula:
     """Return a formula with the factor of the whole table among its differences."""
-    note = f"sines and cosines are multiplied by {amplitude:.4g}"
+    note = f"{TIMES}{amplitude:.4g}"
     fix = f"{formula.fix} Add the sinusoids without a factor.".strip()
     return Formula((*formula.differences, note), fix)
 
@@ -303,15 +304,19 @@ def describe_frequencies(frequencies: Tensor, in_halves: bool) -> Formula:
     logarithm = -slope * len(i)  # of the base
     differences = []
     fix = ""
-    if abs(logarithm) < 30 and bool((away < 1e-3 * abs(factor) + 1e-4 * powers.abs()).all()):
+    if abs(logarithm) < 50 and bool((away < 1e-3 * abs(factor) + 1e-4 * powers.abs()).all()):
         if logarithm < 0:
             base = round_base(math.exp(-logarithm))
             differences.append(
                 f"the exponent has another sign: positions are multiplied by {base}^(2i/d_model)"
             )
         elif abs(logarithm - math.log(BASE)) > 0.005:
-            differences.append(f"the base is {round_base(math.exp(logarithm))}")
-            fix = "The base is 10000."
+            times = logarithm / math.log(BASE)
+            large = "" if abs(times - round(times)) > 0.005 else f", an exponent {times:.0f} times "
+            differences.append(
+                f"the base is {round_base(math.exp(logarithm))}{large}{'as large' if large else ''}"
+            )
+            fix = "The base is 10000, and the exponent 2i/d_model."
         if abs(factor - 1) > 0.005:
             differences.append(f"positions are multiplied by {factor:.4g}")
             fix = f"{fix} Use positions 0, 1, 2 … without a factor.".strip()
@@ -332,7 +337,7 @@ def round_base(base: float) -> str:
     """Return a measured base as text, rounded to a power of ten if it is close to one."""
     power = round(math.log10(base))
     if power >= 0 and abs(math.log10(base) - power) < 0.001:
-        return f"{10**power:,}"
+        return f"{10**power:,}" if power < 9 else f"10^{power}"
     return f"{base:,.0f}" if base > 100 else f"{base:.4g}"
 
 
@@ -343,7 +348,10 @@ def name_columns(table: Tensor) -> str:
     zero = [n for n in range(width) if float(table[:, n].abs().max()) < FITS]
     if zero:
         some = " …" if len(zero) > 4 else ""
-        return f"dimensions {', '.join(map(str, zero[:4]))}{some} are zero"
+        names = ", ".join(map(str, zero[:4]))
+        return f"dimensions {names}{some} are zero" if zero[1:] else f"dimension {names} is zero"
+    if all(frequency_of(column) is None for column in table.unbind(1)):
+        return "no dimension is a sine or cosine of the position"
     expected = paper_rows(torch.arange(len(table)), width, in_halves=False)
     wrong = (table - expected).abs().amax(0) > FITS
     first = int(wrong.nonzero()[0])

@@ -304,7 +304,7 @@ FAULTS = [
     Fault(
         "random positions that are not learned",
         id="sinusoids",
-        says="random|not sinusoid|not a sinusoid",
+        says="random|no dimension is a sine",
         batch_first=[
             (
                 'self.register_buffer("table", positional_table(config.max_length + 2, config.d_model))',

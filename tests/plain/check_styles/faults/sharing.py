@@ -139,7 +139,7 @@ FAULTS = [
     ),
     Fault(
         "keys are values",
-        id="shared-modules|attention-inputs|head-size|gradients",
+        id="shared-modules|attention-inputs|head-size|gradients|heads",
         says="w_v|value|w_k|key",
         batch_first=[("v = self.split(self.w_v(memory))", "v = self.split(self.w_k(memory))")],
         sequence_first=[

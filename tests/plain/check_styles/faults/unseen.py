@@ -194,4 +194,233 @@ FAULTS = [
         says="without gradient|detach",
         batch_first=[("(x + self.dropout(self.ffn", "(x.detach() + self.dropout(self.ffn")],
     ),
+    Fault(
+        "the mask is viewed in place of transposed between batch and length",
+        id="source-padding|batch-independence|source-visible",
+        says="\\bview|reshape|transpos|mix|(another|other|wrong|different|neighbour'?s?) (sentence|source|row)|(another|other) sentence'?s|mask of (another|other)|batch and (length|position)|rest of the batch|other sentences",
+        sequence_first=[
+            (
+                "hidden = (source == PAD)[None]",
+                "hidden = (source.T == PAD).reshape(len(source), source.size(1))[None]",
+            )
+        ],
+    ),
+    Fault(
+        "a sentence without padding has a length of zero",
+        id="source-padding|source-visible|attention-weights|attention-scale|softmax-dimension|attention|batch-independence",
+        says="without padding|no padding|unpadded|not padded|uniform|equal(ly)? |average|\\bmean\\b|(all|every)[^.]*(hidden|masked)|hid(es|den)[^.]*(all|every|whole)|longest|length (of )?(zero|0)|scores? (has|have) no",
+        batch_first=[
+            (
+                "return (source != PAD)[:, None, None, :]",
+                "lengths = (source == PAD).int().argmax(1)  # the first pad\n        return (torch.arange(source.size(1)) < lengths[:, None])[:, None, None, :]",
+            )
+        ],
+    ),
+    Fault(
+        "scores are divided by the fourth root of d_k",
+        id="attention-scale",
+        says="fourth root|0\\.25|1/4|¼|√√|scal|divi|multipl|factor|d_k|√",
+        batch_first=[("/ math.sqrt(q.size(-1))", "/ q.size(-1) ** 0.25")],
+    ),
+    Fault(
+        "einsum sums weights and values apart",
+        id="attention-weights|attention-scale|softmax-dimension|causal-mask|source-padding|attention|attention-output",
+        says="einsum|\\bsum(s|med)?\\b|equal|uniform|unweighted|not weighted|without weights|average|\\bmean\\b|weights? (has|have|without|with no|do|are)|scores? (has|have|without|with no|do|are) (no|not)|same (for|at|in) (every|all|each)",
+        sequence_first=[
+            (
+                'torch.einsum("ijbn,jbnd->ibnd", weight, v)',
+                'torch.einsum("ijbn,kbnd->ibnd", weight, v)',
+            )
+        ],
+    ),
+    Fault(
+        "each query attends to its four best keys alone",
+        id="attention-weights|softmax-dimension|attention-scale|attention|source-visible|target-visible|stray-activation",
+        says="top-?k|\\bbest\\b|largest|highest|greatest|sparse|(four|4|few|some) (keys|words|tokens|positions)|weights? (is|are|of) (zero|0)|\\bhard\\b|not (all|every)",
+        sequence_first=[
+            (
+                "        weight = F.softmax(score, dim=1)",
+                '        least = score.topk(min(4, score.size(1)), dim=1).values[:, -1:]\n        score = score.masked_fill(score < least, float("-inf"))\n        weight = F.softmax(score, dim=1)',
+            )
+        ],
+    ),
+    Fault(
+        "a norm is within the feed-forward network",
+        id="norm-places|layer-norm|norm|feed-forward|feed-forward-positions|parameter-count|stray-activation|extra-norm|activation",
+        says="\\bnorm|LayerNorm",
+        batch_first=[
+            (
+                "        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n",
+                "        self.w_2 = nn.Linear(config.d_ff, config.d_model)\n        self.norm = nn.LayerNorm(config.d_ff)\n",
+            ),
+            ("self.w_2(F.relu(self.w_1(x)))", "self.w_2(self.norm(F.relu(self.w_1(x))))"),
+        ],
+    ),
+    Fault(
+        "queries and values share a matrix",
+        id="heads",
+        says="quer[^.]*value|value[^.]*quer|values?\\b[^.]*(share|same|unused|not used|no gradient|without|missing|no matrix)|(share|same|unused|not used|no gradient|without|missing)[^.]*value",
+        sequence_first=[
+            (
+                "        self.value = nn.Parameter(torch.empty(config.d_model, config.heads, d_v))\n",
+                "",
+            ),
+            (
+                'torch.einsum("jbm,mnd->jbnd", memory, self.value)',
+                'torch.einsum("jbm,mnd->jbnd", memory, self.query)',
+            ),
+        ],
+    ),
+    Fault(
+        "the exponent is divided by the width of a head",
+        id="sinusoids|sinusoid-variant",
+        says="exponent|\\bheads?\\b|d_k|four times|\\b4 times|10\\^?\\(?16|1e\\+?16|\\bbase\\b",
+        sequence_first=[
+            (
+                "    exponent = torch.arange(0, width, 2.0) / width\n",
+                "    exponent = torch.arange(0, width, 2.0) / (width // 4)\n",
+            )
+        ],
+    ),
+    Fault(
+        "ELU plus one on queries and keys, as in linear attention",
+        id="stray-activation|attention-scale|attention",
+        says="\\belu|activation|non-?linear|not linear|quer|\\bkeys?\\b|positive",
+        batch_first=[
+            ("    scores = q @ k", "    q, k = F.elu(q) + 1, F.elu(k) + 1\n    scores = q @ k")
+        ],
+    ),
+    Fault(
+        "positions begin at a random place in training",
+        id="positions|training-mode|sinusoids|embedding-sum|embedding-dropout|dropout-places|deterministic|training-dropout|extra-dropout|dropout-rate|evaluation-dropout|training-loss|repeatable",
+        says="random|position|offset|sinusoid|train(ing)?[^.]*(evaluation|other)",
+        multihead=[
+            (
+                "        x = x + self.sinusoids[: ids.shape[1]]\n",
+                "        first = 0\n        if self.training:\n            first = int(torch.randint(max(1, len(self.sinusoids) - ids.shape[1]), ()))\n        x = x + self.sinusoids[first : first + ids.shape[1]]\n",
+            )
+        ],
+    ),
+    Fault(
+        "embeddings begin with a standard deviation of one",
+        id="initialisation|initial-weights|embedding-scale|embedding-sum|embedding-initialisation|output-scale|sinusoids",
+        says="standard deviation|\\bstd\\b|initiali|outweigh|N\\(0",
+        batch_first=[
+            ("        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)\n", "")
+        ],
+    ),
+    Fault(
+        "the factor of embeddings is learned",
+        id="embedding-scale|parameter-count|embedding-sum|gradients|adapter",
+        says="learn|train(ed|able)|parameter|gradient|optimi[sz]er",
+        multihead=[
+            (
+                "self.factor = config.d_model**0.5",
+                "self.factor = nn.Parameter(torch.tensor(config.d_model**0.5))",
+            )
+        ],
+    ),
+    Fault(
+        "positions are multiplied by the root in place of embeddings",
+        id="embedding-scale|sinusoids|embedding-sum|positions",
+        says="(position|sinusoid)[^.]*(multipl|times|scal|factor|large)|(multipl|times|scal|factor)[^.]*(position|sinusoid)",
+        sequence_first=[
+            ("F.embedding(ids, self.words) * self.width**0.5", "F.embedding(ids, self.words)"),
+            (
+                "sinusoids(positions, self.width))",
+                "sinusoids(positions, self.width) * self.width**0.5)",
+            ),
+        ],
+    ),
+    Fault(
+        "embeddings are multiplied by the root of the length",
+        id="embedding-scale|embedding-sum",
+        says="length|number of (words|tokens|positions)|depends? on|varies|not (a )?constant|differ(s|ent)? (with|for|between)",
+        batch_first=[
+            (
+                "self.embedding(ids) * math.sqrt(self.config.d_model)",
+                "self.embedding(ids) * math.sqrt(ids.size(1))",
+            )
+        ],
+    ),
+    Fault(
+        "the mask is as long as the mean length",
+        id="source-padding",
+        says="whole batch",
+        batch_first=[
+            (
+                "return (source != PAD)[:, None, None, :]",
+                "n = int((source != PAD).sum(1).float().mean())\n        return (torch.arange(source.size(1)) < n).expand(len(source), -1)[:, None, None, :]",
+            )
+        ],
+    ),
+    Fault(
+        "the masks are sorted by length",
+        id="source-padding",
+        says="sorted",
+        batch_first=[
+            (
+                "return (source != PAD)[:, None, None, :]",
+                "m = (source != PAD)\n        m = m[m.sum(1).argsort(descending=True)]\n        return m[:, None, None, :]",
+            )
+        ],
+    ),
+    Fault(
+        "scores are doubled",
+        id="attention-scale",
+        says="2 times",
+        batch_first=[
+            ("weights = F.softmax(scores, dim=-1)", "weights = F.softmax(scores * 2, dim=-1)")
+        ],
+    ),
+    Fault(
+        "a softmax of the softmax",
+        id="stray-activation",
+        says="softmax",
+        batch_first=[
+            (
+                "weights = F.softmax(scores, dim=-1)",
+                "weights = F.softmax(F.softmax(scores, dim=-1), dim=-1)",
+            )
+        ],
+    ),
+    Fault(
+        "scores are squared",
+        id="stray-activation",
+        says="square",
+        batch_first=[
+            (
+                "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
+                "scores = (q @ k.transpose(-2, -1)) ** 2 / math.sqrt(q.size(-1))",
+            )
+        ],
+    ),
+    Fault(
+        "positions are concatenated",
+        id="embedding-scale",
+        says="concatenated",
+        batch_first=[
+            (
+                "x + self.table[: ids.size(1)]",
+                "torch.cat([x[..., : x.size(-1) // 2], self.table[: ids.size(1), : x.size(-1) // 2].expand(len(x), -1, -1)], -1)",
+            )
+        ],
+    ),
+    Fault(
+        "cosines have twice the frequency",
+        id="sinusoids",
+        says="frequency",
+        batch_first=[
+            (
+                "table[:, 1::2] = torch.cos(position * rates)",
+                "table[:, 1::2] = torch.cos(position * rates * 2)",
+            )
+        ],
+    ),
+    Fault(
+        "cosines are missing",
+        id="sinusoids",
+        says="dimensions 1, 3, 5",
+        batch_first=[("table[:, 1::2] = torch.cos(position * rates)", "pass")],
+    ),
 ]
