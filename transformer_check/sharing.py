@@ -3,6 +3,7 @@
 Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 """
 
+import hashlib
 from collections import Counter
 from typing import Any
 
@@ -80,19 +81,20 @@ def modules_called_again(subject: Subject) -> list[str]:
 
 def equal_matrices(subject: Subject) -> list[list[str]]:
     """Return the names of matrices that begin with the same random numbers."""
-    names: dict[tuple[Any, ...], list[tuple[str, Tensor]]] = {}
-    groups = []
+    names: dict[bytes, list[str]] = {}
     for name, parameter in subject.model.named_parameters():
         matrix = parameter.detach()
-        if not subject.is_matrix(matrix) or float(matrix.std()) < 1e-6:
-            continue
-        key = (tuple(matrix.shape), round(float(matrix.double().pow(3).sum()), 6))
-        names.setdefault(key, []).append((name, matrix))
-    for own in names.values():
-        same = [name for name, matrix in own if torch.equal(matrix, own[0][1])]
-        if len(same) > 1:
-            groups.append(same)
-    return groups
+        if subject.is_matrix(matrix) and float(matrix.std()) > 1e-6:
+            numbers = hashlib.sha256(matrix.contiguous().numpy()).digest()
+            names.setdefault(numbers, []).append(name)
+    groups = [own for own in names.values() if len(own) > 1]
+    if not groups:
+        return []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        other = dict(subject.call("build", subject.config).named_parameters())
+    model = dict(subject.model.named_parameters())
+    return [own for own in groups if not torch.equal(model[own[0]], other[own[0]])]
 
 
 BREAKS = (

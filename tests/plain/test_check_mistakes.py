@@ -21,9 +21,11 @@ from transformer_check.cross_entropies import (
 )
 from transformer_check.dropout import dropout_rate
 from transformer_check.learning_rate import equation_3, name_rate
-from transformer_check.scores import Scale, name_of_length
-from transformer_check.searches import RIGHT, Row, Search, is_among, run_search
+from transformer_check.scores import Scale
+from transformer_check.search_logits import is_among
+from transformer_check.searches import RIGHT, Row, Search, search_with_steps
 from transformer_check.sinusoids import PAPER, constant_beside, formula_of
+from transformer_check.softmax import name_of_length
 from transformer_check.subject import Subject
 from transformer_check.tables import PositionSums, rows_of_table
 from transformer_check.tiny_model import missing_mask
@@ -52,7 +54,7 @@ class Tables:
 
 
 def translation(search: Search, probabilities: dict[Row, dict[int, float]]) -> list[int]:
-    return run_search(search, Tables(probabilities), 6, END, PAD)
+    return search_with_steps(search, Tables(probabilities), 6, END, PAD)[0]
 
 
 def test_a_search_that_goes_on_with_one_token_each_misses_the_second_best() -> None:
