@@ -214,21 +214,19 @@ class TinyModel:
 
         A search that stops early may go on in a batch, until other sentences have ended.
         """
-        c = self.config
         limits = {self.limits()[n], self.limit}  # with or without padding
         if cut and not self.ends_early():
-            limits |= {min(limit, self.steps_of_endless()) for limit in limits}
-        pads = int((self.source[n] == c.pad).sum())
+            steps = (self.steps_of_endless(), self.steps_seen())
+            limits |= {min(limit, each) for limit in limits for each in steps}
+        pads = int((self.source[n] == self.config.pad).sum())
         limits |= {limit - pads for limit in limits} | {limit - 2 * pads for limit in limits}
-        translations = [self.translations[n]]
+        translation = self.translations[n]
         if search.stop in EARLY_STOPS and decoder is self.own:
             if n not in TRACED:
                 return True
-            translations = self.logits_of_search(decoder, n).translations
-        return any(
-            finds(search, decoder.tables(n), limit, self.config, translations[0])
-            for limit in limits
-        )
+            translation = self.logits_of_search(decoder, n).translations[0]
+        tables = decoder.tables(n)
+        return any(finds(search, tables, limit, self.config, translation) for limit in limits)
 
     @cached_property
     def trials(self) -> Trials:
@@ -238,10 +236,9 @@ class TinyModel:
 
     def failed_experiments(self, search: Search, cut: bool = True) -> Iterator[Experiment]:
         """Yield the experiments in which a search does not find the translation."""
-        limits = {self.limits()[0]}
-        if cut:
-            limit = min(self.limits()[0], self.steps_of_endless())
-            limits = limits | {limit} if self.ends_early() else {limit}
+        whole = self.limits()[0]
+        limit = min(whole, self.steps_of_endless()) if cut else whole
+        limits = {whole, limit} if self.ends_early() else {limit}
         return self.trials.failed(search, limits)
 
     def steps_of(self, search: Search, decoder: Decoder, n: int) -> list[list[Row]]:
@@ -321,13 +318,16 @@ class TinyModel:
         return self.searches[numbers]
 
     def steps_of_endless(self) -> int:
-        """Return how long the translation without an end is, or how many steps were made for it."""
+        """Return how long a translation without an end is, or how many steps are made for it."""
+        steps = self.steps_seen()
+        is_ended = self.config.end in self.translations[ENDLESS]
+        return self.deepest or steps if is_ended and steps < self.limit - 2 else steps
+
+    def steps_seen(self) -> int:
+        """Return how many steps translate() made for the endless translation, ended or not."""
         row = self.translations[ENDLESS]
-        if self.config.end not in row:
-            return max(len(row), 1)
-        seen = self.searches.get((ENDLESS,))
-        steps = max(seen.length if seen else 1, len(row))
-        return steps if steps >= self.limit - 2 else self.deepest or steps
+        seen = self.searches.get((ENDLESS,)) if self.config.end in row else None
+        return max(seen.length if seen else 1, len(row))
 
     @cached_property
     def deepest(self) -> int:
