@@ -43,6 +43,10 @@ In the order in which to read it:
     training_call.py  training_loss, observed while it runs: inputs, labels, weights, other terms
     loss_gradient.py  what the gradient of logits says of a loss
     tiny_model.py    a model trained on a few sentences, to observe its beam search
+    searches.py      correct and wrong beam searches
+    search_logits.py the logits of a search's steps: recorded, recognised, or replaced
+    experiments.py   searches with chosen probabilities, which measure the length penalty
+    decoding.py      wrong forward passes in decoding
     searching.py     6.1: beam search of this model
 """
 
