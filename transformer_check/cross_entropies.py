@@ -146,3 +146,44 @@ SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
     "It mixes sentences and steps of the logits: a view without a transpose.": mix_sentences,
 }
 """what a loss uses as log-probabilities of logits [B, T, V], by the sentence of the mistake"""
+
+
+def double_softmax(x: Tensor) -> list[Tensor]:
+    """Return the functions in the gradient of a cross entropy of the softmax's softmax."""
+    p = x.softmax(-1)
+    return [p * p.softmax(-1), p]
+
+
+def squared_probabilities(x: Tensor) -> list[Tensor]:
+    """Return the functions in the gradient of a squared error of probabilities."""
+    p = x.softmax(-1)
+    return [p * p, p]
+
+
+def entropy_terms(x: Tensor) -> list[Tensor]:
+    """Return the functions in the gradient of a cross entropy plus an entropy."""
+    p = x.softmax(-1)
+    return [p, p * x.log_softmax(-1)]
+
+
+def sums_of_binary(x: Tensor) -> list[Tensor]:
+    """Return the functions in the gradient of a binary cross entropy of the softmax."""
+    p = x.softmax(-1)
+    return [p, p / (1 - p).clamp(min=1e-12)]
+
+
+FORMS: dict[str, Callable[[Tensor], list[Tensor]]] = {
+    "The loss has no log_softmax: nll_loss() needs log-probabilities, and gets logits.": (
+        lambda x: []
+    ),
+    "The loss is a binary cross entropy: it has a sigmoid for each class in place of a softmax.": (
+        lambda x: [x.sigmoid()]
+    ),
+    "The loss is a squared error of the logits.": lambda x: [x],
+    "The loss adds the squares of the logits.": lambda x: [x.softmax(-1), x],
+    "The loss applies the softmax twice: its input is logits, not probabilities.": double_softmax,
+    "The loss is a squared error of probabilities.": squared_probabilities,
+    "The loss is a binary cross entropy of the softmax's probabilities.": sums_of_binary,
+    "The loss adds a multiple of the entropy of the model's distribution.": entropy_terms,
+}
+"""functions of logits [N, V] in the gradient of a wrong loss, by the sentence of the mistake"""

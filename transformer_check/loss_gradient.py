@@ -6,13 +6,17 @@ its target distribution q. Other losses have other functions of x in place of th
 Shape letters: B batch, T target, N tokens, V vocabulary.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from .cross_entropies import FORMS
 from .subject import Config
 
+EXACT = 2e-5
+"""a gradient is surely explained if what remains of it is at most this part"""
 FITS = 1e-3
 """a gradient is explained if what remains of it is at most this part"""
 
@@ -26,40 +30,6 @@ MISPLACED = (
 A_FUNCTION = "The loss is a function of the cross entropy, such as its square, root or logarithm."
 TIMES = "times the mean over tokens"
 DIFFERENT = "Tokens have different weights in the loss"
-
-
-def double_softmax(x: Tensor) -> list[Tensor]:
-    """Return the functions in the gradient of a cross entropy of the softmax's softmax."""
-    p = x.softmax(-1)
-    return [p * p.softmax(-1), p]
-
-
-def squared_probabilities(x: Tensor) -> list[Tensor]:
-    """Return the functions in the gradient of a squared error of probabilities."""
-    p = x.softmax(-1)
-    return [p * p, p]
-
-
-def entropy_terms(x: Tensor) -> list[Tensor]:
-    """Return the functions in the gradient of a cross entropy plus an entropy."""
-    p = x.softmax(-1)
-    return [p, p * x.log_softmax(-1)]
-
-
-FORMS: dict[str, Callable[[Tensor], list[Tensor]]] = {
-    "The loss has no log_softmax: nll_loss() needs log-probabilities, and gets logits.": (
-        lambda x: []
-    ),
-    "The loss is a binary cross entropy: it has a sigmoid for each class in place of a softmax.": (
-        lambda x: [x.sigmoid()]
-    ),
-    "The loss is a squared error of the logits.": lambda x: [x],
-    "The loss adds the squares of the logits.": lambda x: [x.softmax(-1), x],
-    "The loss applies the softmax twice: its input is logits, not probabilities.": double_softmax,
-    "The loss is a squared error of probabilities.": squared_probabilities,
-    "The loss adds a multiple of the entropy of the model's distribution.": entropy_terms,
-}
-"""functions of logits [N, V] in the gradient of a wrong loss, by the sentence of the mistake"""
 
 
 def fit_rows(
@@ -97,17 +67,51 @@ def name_form(logits: Tensor, gradient: Tensor, labels: Tensor, pad: int) -> str
         labels: [N]
         pad: id of padding
     """
+    shape = name_shape(logits, gradient, labels, pad)
+    if shape:
+        return shape
     coefficients, rest = fit_rows([logits.softmax(-1)], gradient, labels, pad)
     if float(rest.max()) < FITS:
         return name_weights_of_probability(logits, gradient, labels, coefficients[:, 0])
+    rests = {}
     for says, functions in FORMS.items():
         _, rest = fit_rows(functions(logits), gradient, labels, pad)
-        if float(rest.max()) < FITS:
+        rests[says] = float(rest.max())
+        if rests[says] < EXACT:
             return says
-    temperature = temperature_of(logits, gradient, labels, pad)
-    if temperature is None:
+
+    def rest_of_temperature(number: float) -> float:
+        p = (logits / math.exp(number)).softmax(-1)
+        return float(fit_rows([p], gradient, labels, pad)[1].max())
+
+    temperature, rest_of_it = search_number(-3.0, 3.0, rest_of_temperature)
+    rests[f"The loss divides logits by a temperature of {math.exp(temperature):.3g}."] = rest_of_it
+    return min(rests, key=rests.__getitem__) if min(rests.values()) < FITS else ""
+
+
+def name_shape(logits: Tensor, gradient: Tensor, labels: Tensor, pad: int) -> str:
+    """Return the sentence for a loss whose gradient is 0, or one number, at some classes."""
+    size = gradient.abs().max()
+    is_zero = gradient.abs() < 1e-6 * size
+    is_label = torch.zeros_like(is_zero).scatter(1, labels[:, None], True)
+    others = gradient[~is_label & ~is_zero]
+    if len(others) and is_zero[~is_label].any() and is_constant(others):
+        return "The loss is a hinge loss: each token's gradient is 0 or one number."
+    if not is_zero.any() or is_zero.all(1).any():
         return ""
-    return f"The loss divides logits by a temperature of {temperature:.3g}."
+    kept = ~is_zero.all(0)
+    if not kept.all() and kept[labels].all():
+        functions = [logits[:, kept].softmax(-1), torch.ones_like(logits[:, kept])]
+        own = is_label[:, kept].int().argmax(-1)
+        _, rest = fit_rows(functions, gradient[:, kept], own, 0)
+        if float(rest.max()) < FITS:
+            ids = (~kept).nonzero().flatten().tolist()
+            which = "padding" if ids == [pad] else f"{len(ids)} tokens, such as id {ids[0]}"
+            return f"The softmax of the loss leaves out {which}."
+    low, high = logits[~is_zero].aminmax()
+    if ((logits < low) | (logits > high))[is_zero & ~is_label].all():
+        return f"The loss bounds logits: those outside {low:.2g} to {high:.2g} have no gradient."
+    return ""
 
 
 def name_weights_of_probability(
@@ -119,9 +123,25 @@ def name_weights_of_probability(
     p = logits.softmax(-1).gather(1, labels[:, None])[:, 0].double()
     if is_constant(weights):
         return A_FUNCTION
+    part = part_of_sum(weights, p)
+    if part is not None and part < 1:
+        margin = -math.log(1 - part)
+        return f"The loss subtracts a margin of {margin:.3g} from the logit of the label."
     if is_constant(weights / p):
         return "The loss has no logarithm: it adds up probabilities."
     return FOCAL if is_focal(logits, gradient, weights) else ""
+
+
+def part_of_sum(weights: Tensor, p: Tensor) -> float | None:
+    """Return the part of a class's probability that is missing in the sum of a softmax.
+
+    Its tokens have weights [N] proportional to 1 / (1 - part · p); None if they have others.
+    """
+    basis = torch.stack([torch.ones_like(p), p], dim=1)
+    first, slope = (torch.linalg.pinv(basis) @ (1 / weights)).tolist()
+    close = (basis @ basis.new_tensor([first, slope]) * weights - 1).abs().max()
+    part = -slope / first
+    return part if float(close) < 1e-4 and abs(part) > 1e-2 else None
 
 
 def is_focal(logits: Tensor, gradient: Tensor, weights: Tensor) -> bool:
@@ -129,7 +149,11 @@ def is_focal(logits: Tensor, gradient: Tensor, weights: Tensor) -> bool:
     distribution = logits.softmax(-1).double() - gradient / weights[:, None]
     losses = -(distribution * logits.log_softmax(-1)).sum(-1)
     likeness = torch.corrcoef(torch.stack([losses, weights]))[0, 1]
-    return spread(weights) > 1e-2 and float(likeness.abs()) > 0.95
+    labels = distribution.argmax(-1, keepdim=True)
+    by_probability = weights[logits.gather(1, labels)[:, 0].sub(logits.logsumexp(-1)).argsort()]
+    rises = by_probability.diff().gt(0)
+    is_monotone = len(rises) > 3 and bool(rises.all() or not rises.any())
+    return spread(weights) > 1e-2 and (float(likeness.abs()) > 0.95 or is_monotone)
 
 
 def has_normaliser(logits: Tensor, gradient: Tensor) -> bool:
@@ -152,20 +176,17 @@ def is_constant(numbers: Tensor) -> bool:
     return spread(numbers) < FITS
 
 
-def temperature_of(logits: Tensor, gradient: Tensor, labels: Tensor, pad: int) -> float | None:
-    """Return the number by which the logits of a softmax are divided; None if none fits."""
-    low, high = 0.05, 20.0
-    for _ in range(4):
-        powers = torch.linspace(0, 1, 25, dtype=torch.double)
-        tried = low * (high / low) ** powers
-        rests = []
-        for temperature in tried.tolist():
-            p = (logits / temperature).softmax(-1)
-            rests.append(float(fit_rows([p], gradient, labels, pad)[1].max()))
+def search_number(
+    low: float, high: float, rest_of: Callable[[float], float]
+) -> tuple[float, float]:
+    """Return the number between two others that explains a gradient best, and what remains."""
+    for _ in range(6):
+        tried = torch.linspace(low, high, 25, dtype=torch.double).tolist()
+        rests = [rest_of(number) for number in tried]
         best = min(range(len(rests)), key=rests.__getitem__)
-        low = float(tried[max(best - 1, 0)])
-        high = float(tried[min(best + 1, len(rests) - 1)])
-    return float(tried[best]) if min(rests) < FITS else None
+        low = tried[max(best - 1, 0)]
+        high = tried[min(best + 1, len(rests) - 1)]
+    return tried[best], rests[best]
 
 
 def name_tokens(chosen: Tensor, target: Tensor, config: Config) -> str:
@@ -193,6 +214,10 @@ def name_tokens(chosen: Tensor, target: Tensor, config: Config) -> str:
             name = {0: "first", len(target) - 1: "last"}.get(counted, f"{counted + 1}th")
             return f"every sentence of the batch except the {name} sentence"
         return f"{len(sentences)} of {len(target)} sentences"
+    places = torch.arange(target.size(1), device=target.device).expand_as(target)
+    for place in range(1, target.size(1)):
+        if bool((chosen == (real & (places >= place))).all()):
+            return f"all tokens after the first {place} of each sentence"
     for words, side in ((target.lt(config.pad), "below"), (target.gt(config.pad), "above")):
         if bool((chosen == words & real).all()):
             return f"tokens whose ids are {side} that of padding"
@@ -219,6 +244,13 @@ def name_weights(weights: Tensor, target: Tensor, config: Config) -> str:
     if is_constant(weights[words]) and is_constant(weights[ends]):
         ratio = float(weights[ends].median() / weights[words].median())
         return f"The end token weighs {ratio:.4g} times as much as another token."
+    usual = float(weights[real].median())
+    other = real & ((weights / usual - 1).abs() > FITS)
+    if int(other.sum()) == 1:
+        ratio = float(weights[other]) / usual
+        return (
+            f"The token with id {int(target[other])} weighs {ratio:.4g} times as much as another."
+        )
     lengths = real.sum(1, keepdim=True)
     if is_constant((weights * lengths)[real]):
         return "The loss is a mean of the sentences' means."
@@ -326,6 +358,8 @@ def name_divisor(
             is_right = name in ("", "tokens")
             return [] if is_right else [f"It is divided by {number}, the number of {name}."]
     times = tokens / divisor
+    if abs(divisor / tokens**0.5 - 1) < FITS:
+        return [f"It is divided by {divisor:.4g}, the root of the number of tokens."]
     return [f"It is {times:.4g} {TIMES}, a sum divided by {divisor:.4g}."]
 
 

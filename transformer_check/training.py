@@ -53,6 +53,8 @@ class LossOfLogits:
         second = torch.randn(2, 5, c.vocabulary, generator=numbers)
         gradient = self.gradient(subject, first)
         other = self.gradient(subject, second)
+        again = self.gradient(subject, first)
+        self.is_random = float((again - gradient).norm()) > 1e-4 * float(gradient.norm())
         self.of_pads = float(gradient[~self.real].abs().max() / gradient.abs().max())
         p = first.softmax(-1)[self.real]  # [N, V]
         p_other = second.softmax(-1)[self.real]
@@ -76,6 +78,8 @@ class LossOfLogits:
 
     def name_of_mistake(self, subject: Subject, logits: Tensor, gradient: Tensor) -> str:
         """Return the sentence of the wrong loss that has this gradient, or nothing."""
+        if self.is_random:
+            return "The loss is random: it has another gradient at each call."
         labels = self.target[self.real]
         rows = (logits[self.real], gradient[self.real])
         if has_normaliser(*rows):
@@ -126,7 +130,13 @@ class LossOfLogits:
         """
         logits = logits.clone().requires_grad_()
         loss = subject.call("loss", logits, self.target)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        if isinstance(loss, Tensor) and loss.numel() == 1 and not loss.requires_grad:
+            raise AdapterError(
+                "loss() has no gradient: expected a differentiable function of the logits, without "
+                "argmax(), detach(), item() or no_grad()",
+                "loss",
+            )
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise AdapterError(
                 f"loss() returned {describe(loss)}: expected one number, as a tensor with a "
                 "gradient",
@@ -290,4 +300,12 @@ def look_at_divisor(by: float, expected: str, tokens: int, sentences: int, lengt
     for divisor, what in divisors.items():
         if abs(by / divisor - 1) < 1e-3:
             return differs(f"a sum divided by {what}", expected) if what else passed()
-    return differs(f"a sum divided by {by:.4g}", expected)
+    factors = {1 / math.log(2): ", in bits (log 2)", 1 / math.log(10): ", a logarithm to base 10"}
+    factors[float(sentences)] = ", multiplied by the number of sentences"
+    times = tokens / by
+    name = next((name for factor, name in factors.items() if abs(times / factor - 1) < 1e-3), "")
+    return differs(
+        f"a sum divided by {by:.4g}",
+        expected,
+        says=f"The loss is {times:.4g} times the mean over tokens{name}.",
+    )

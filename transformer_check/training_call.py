@@ -120,7 +120,7 @@ class Call:
         self.passes: list[Pass] = []
         """of the whole batch, or of each sentence"""
         self.others: list[tuple[Tensor, Tensor]] = []
-        """what encoder and decoder read in other runs of the model"""
+        """what encoder and decoder read in other runs on which the loss depends"""
         of_target = [n for n, ids in enumerate(usual) if torch.equal(ids, self.right)]
         of_source = [n for n, ids in enumerate(usual) if torch.equal(ids, source)]
         if of_target and of_source:
@@ -152,7 +152,10 @@ class Call:
                 self.encoder_inputs, self.inputs = pair
             if found is not None:
                 self.passes = [found]
-                self.others = [other for other in whole if other is not pair]
+                for other in whole:
+                    run = self.find_logits(observer.outputs, *other)
+                    if run is not None and run.output is not found.output:
+                        self.others.append(other)
                 return
         single = [pair for pair in pairs if len(pair[0]) == len(pair[1]) == 1]
         of_single = [self.find_logits(observer.outputs, *pair) for pair in single]
@@ -366,7 +369,7 @@ def name_other_terms(call: Call, rows: tuple[Tensor, Tensor], coefficients: Tens
             direct[name] = rest.flatten()
     if direct:
         says = name_direct_term(direct, named, more)
-        if call.others and len(direct) > len(named) / 2:
+        if call.others:
             context = (call.source, call.target, call.subject.config)
             source, inputs = (name_ids(ids, *context) for ids in call.others[0])
             says = (

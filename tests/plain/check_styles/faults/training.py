@@ -351,4 +351,41 @@ FAULTS = [
         "end",
         f"{CE}.masked_fill(target.flatten() == END, PAD), ignore_index=PAD)",
     ),
+    of_loss(
+        "a hinge loss",
+        "label-smoothing",
+        "hinge",
+        "F.multi_margin_loss(logits[target != PAD], target[target != PAD])",
+    ),
+    of_loss(
+        "a margin in the softmax",
+        "label-smoothing",
+        "margin of 0.5 ",
+        f"{CE.replace('logits', '(logits - 0.5 * F.one_hot(target, logits.size(-1)))')}, ignore_index=PAD)",
+    ),
+    of_loss(
+        "logits are bounded",
+        "label-smoothing",
+        "bounds logits.*-1 to 1",
+        f"{CE.replace('logits', 'logits.clamp(-1, 1)')}, ignore_index=PAD)",
+    ),
+    of_loss(
+        "noise is added to logits",
+        "label-smoothing",
+        "random",
+        f"{CE.replace('logits', '(logits + torch.randn_like(logits))')}, ignore_index=PAD)",
+    ),
+    of_loss(
+        "a binary cross entropy of probabilities",
+        "label-smoothing",
+        "binary cross entropy of the softmax",
+        "F.binary_cross_entropy(logits.softmax(-1), F.one_hot(target, logits.size(-1)).float(), "
+        "reduction='none')[target != PAD].sum()",
+    ),
+    of_loss(
+        "the loss is in bits",
+        "loss-average",
+        "in bits",
+        f"{CE}, ignore_index=PAD, label_smoothing=0.1 * 50 / 49) / 0.6931471805599453",
+    ),
 ]

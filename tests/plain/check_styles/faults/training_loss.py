@@ -328,7 +328,7 @@ FAULTS = [
     of_loss(
         "training has two tasks",
         "training-loss",
-        "term of .* does not depend on the logits",
+        "another run of the model",
         "return loss(z, y) + loss(logits(model, source, source), source)",
     ),
     of_loss(
@@ -360,5 +360,41 @@ FAULTS = [
         "training-loss",
         "function of the cross entropy",
         f"return {SUM}.sqrt()",
+    ),
+    of_call(
+        "training sorts the sources by length, and not the targets",
+        "training-source",
+        "order is not that of the targets",
+        PREVIOUS,
+        "target",
+        "source[source.ne(PAD).sum(1).argsort(descending=True)]",
+    ),
+    of_loss(
+        "logits are detached",
+        "training-loss",
+        "no gradient",
+        f"z = z.detach().requires_grad_()\n    return {SUM}",
+    ),
+    of_loss(
+        "training has a temperature near 1",
+        "training-loss",
+        "temperature of 1.1",
+        f"z = z / 1.1\n    return {SUM}",
+    ),
+    of_loss(
+        "the model runs once per sentence, and long sentences weigh less",
+        "training-loss",
+        "different weights",
+        "total = 0\n    for s, p, w in zip(source.split(1), "
+        f"{PREVIOUS}.split(1), y.split(1)):\n"
+        "        z = logits(model, s, p)\n"
+        f"        total += {SUM.replace('y.', 'w.')} / w.ne(PAD).sum() ** 0.3\n"
+        "    return total",
+    ),
+    of_loss(
+        "training also reconstructs the target",
+        "training-loss",
+        "another run of the model, in which the encoder reads the target",
+        f"first = {SUM}\n    z = logits(model, target, {PREVIOUS})\n    return first + {SUM}",
     ),
 ]
