@@ -33,12 +33,20 @@ class Experiment:
         subject: the implementation
         shares: hypothesis → next token → its probability; other tokens share what is left
         says: the predicate of a sentence, if a search fails in this experiment alone
+        mistake: the translation by a search with that mistake, if there is only one
     """
 
-    def __init__(self, subject: Subject, shares: dict[Row, dict[int, float]], says: str) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        shares: dict[Row, dict[int, float]],
+        says: str = "",
+        mistake: list[int] | None = None,
+    ) -> None:
         self.subject = subject
         self.shares = shares
         self.says = says
+        self.mistake = mistake
 
     @cached_property
     def chosen(self) -> dict[Row, Tensor]:
@@ -87,7 +95,7 @@ def compete(subject: Subject, lengths: tuple[int, int], ratio: float, cost: floa
         for place, token in enumerate(row):
             hypothesis = shares.setdefault(tuple(row[:place]), {})
             hypothesis[token] = math.exp(-later if place else -begin)
-    return Experiment(subject, shares, "")
+    return Experiment(subject, shares)
 
 
 def repeat(subject: Subject) -> Experiment:
@@ -100,7 +108,7 @@ def repeat(subject: Subject) -> Experiment:
             shares[tuple(row[:place])] = {row[place]: 0.6}
         shares[tuple(row)] = {c.end: 0.999}
     says = "lowers the probability of tokens that it has already (repetition penalty)"
-    return Experiment(subject, shares, says)
+    return Experiment(subject, shares, says, [*others, c.end])
 
 
 def repeat_certainly(subject: Subject) -> Experiment:
@@ -125,13 +133,13 @@ def spread(subject: Subject) -> Experiment:
         (second, of_second): {c.end: 0.999},
     }
     says = "normalises the probabilities of the best tokens again, without the other tokens"
-    return Experiment(subject, shares, says)
+    return Experiment(subject, shares, says, [first, of_first, c.end])
 
 
 def endless(subject: Subject, token: int, length: int) -> Experiment:
     """Return an experiment with one translation, which does not end before a length."""
     shares = {(token,) * place: {token: 1 - 1e-6} for place in range(length)}
-    return Experiment(subject, shares, "")
+    return Experiment(subject, shares)
 
 
 def usual_experiments(subject: Subject) -> list[Experiment]:

@@ -131,9 +131,12 @@ def mistake_in_experiments(model: TinyModel, own: Decoder, seen: LogitsOfSearch)
 def find_by_experiments(model: TinyModel, own: Decoder, seen: LogitsOfSearch) -> Verdict:
     """Find a mistake without a search that has it, by the experiments in which RIGHT fails."""
     del own, seen
-    mistakes = [experiment.says for experiment in model.failed_experiments(RIGHT)]
+    failed = list(model.failed_experiments(RIGHT))
+    mistakes = [experiment.says for experiment in failed]
     if mistakes and all(mistakes):
-        return Verdict("beam-search", mistakes[0])
+        translations = [row for experiment, row in model.trials.results if experiment is failed[0]]
+        is_expected = failed[0].mistake in (None, *translations)
+        return Verdict("beam-search", mistakes[0]) if is_expected else Verdict()
     if not mistakes or any(mistakes):
         return Verdict()
     penalty = model.trials.describe_penalty()
