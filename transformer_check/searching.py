@@ -137,7 +137,8 @@ def find_by_experiments(model: TinyModel, own: Decoder, seen: LogitsOfSearch) ->
         translations = [row for experiment, row in model.trials.results if experiment is failed[0]]
         is_expected = failed[0].mistake in (None, *translations)
         return Verdict("beam-search", mistakes[0]) if is_expected else Verdict()
-    if not mistakes or any(mistakes):
+    is_choice = all(row in (model.short, model.long) for row in model.translations[:2])
+    if not mistakes or any(mistakes) or not is_choice:
         return Verdict()
     penalty = model.trials.describe_penalty()
     return Verdict("length-penalty", penalty) if penalty else Verdict()
