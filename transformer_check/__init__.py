@@ -17,7 +17,7 @@ In the order in which to read it:
     trace.py         the softmaxes, wide products and random numbers of a model while it runs
     wiring.py        the sub-layers of a running model, and which output reaches which input
     activation.py    3.2.1, 3.3: the activations of feed-forward networks, and strays
-    biases.py        which matrices have a bias
+    biases.py        which matrices have a bias; how many parameters and layers there are
     arrows.py        the arrows of Figure 1: the input of each sub-layer, and where its output goes
     masks.py         which tokens each softmax attends to
     padding.py       sentences of several lengths in a batch

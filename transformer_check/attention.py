@@ -233,7 +233,7 @@ def equal_projections(scales: list[Scale]) -> str:
         for one, other in (("queries", "keys"), ("queries", "values"), ("keys", "values")):
             pairs = list(zip(scale.heads[one], scale.heads[other], strict=False))
             ratios = [second / first for first, second in pairs if first]
-            if len(ratios) > 1 and all(is_ratio(each, ratios[0]) for each in ratios):
+            if len(set(scale.heads[one])) > 1 and all(is_ratio(each, ratios[0]) for each in ratios):
                 return f"{one} and {other}"
     return ""
 

@@ -34,7 +34,7 @@ class Norm(NamedTuple):
 def is_candidate(name: str, module: nn.Module, width: int) -> bool:
     """Return whether a module has a norm's parameters, or its name."""
     parameters = list(module.parameters())
-    vectors = [p for p in parameters if p.numel() == width and p.dim() > 0]
+    vectors = [p for p in parameters if p.numel() in (1, width)]
     if len(vectors) < len(parameters):
         return False
     if isinstance(module, (nn.Dropout, nn.Identity)):
@@ -185,6 +185,10 @@ def moments_of_norm(x: Tensor, result: Tensor) -> str:
         x: the norm's input [B, L, D]
         result: its output, with gains of one and biases of zero
     """
+    limit = float(result.max())
+    clipped = standardise(x, (-1,)).clamp(-limit, limit)
+    if float((result - clipped).abs().max()) < CLOSE:
+        return f"it clips the normalised token to ±{limit:.3g}"
     mean = x.mean(-1, keepdim=True)
     centred = x - mean
     variance = centred.pow(2).mean(-1, keepdim=True)
@@ -258,7 +262,7 @@ BREAKS = (
     *("norm-variance", "norm-epsilon", "pre-norm", "post-norm", "residual-sums", "final-norm"),
     *("gradients", "output-scale", "feed-forward-place", "activation", "attention-inputs"),
     *("self-attention-inputs", "sublayer-dropout", "parameter-count", "encoder-output"),
-    *("residual-connections", "sublayer-output-used"),
+    *("residual-connections", "sublayer-output-used", "stray-activation"),
 )
 """checks that fail with any other norm"""
 MIXES = (
@@ -293,6 +297,15 @@ def layer_norms(subject: Subject) -> Finding:
             fix="Use nn.LayerNorm(d_model), whose gain is one and whose bias is zero at first.",
             modules=tuple(wrong),
             explains=(*BREAKS, *MIXES) if "not per token" in first else BREAKS,
+        )
+    scalars = [norm.name for norm in norms if any(p.numel() == 1 for p in norm.module.parameters())]
+    if scalars:
+        return differs(
+            f"a parameter of one number in {len(scalars)} of {len(norms)} norms",
+            f"a gain and a bias of {subject.config.d_model} numbers",
+            says="The gain or the bias of a LayerNorm is one number for all dimensions.",
+            modules=tuple(scalars),
+            explains=("parameter-count", "final-norm"),
         )
     detached = tuple(norm.name for norm in norms if is_detached(norm))
     if detached:

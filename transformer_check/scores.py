@@ -14,7 +14,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .subject import Subject
-from .trace import SOFTMAX, Layouts, place, single_number, to_front, trace_model
+from .trace import (
+    EXPONENTS,
+    SOFTMAX,
+    Exponentials,
+    Layouts,
+    place,
+    single_number,
+    to_front,
+    trace_model,
+)
 from .wiring import HIDDEN
 
 COPIES = ("clone", "_to_copy", "contiguous", "expand_copy", "_unsafe_view", "neg")
@@ -110,6 +119,7 @@ class Scales(TorchDispatchMode):
         self.activated: list[tuple[str, Tensor]] = []
         """activations with as many numbers as a product, and their output"""
         self.scales: list[Scale] = []
+        self.exponentials = Exponentials()
         self.alive: list[Any] = []  # so that no address is used again
 
     def __torch_dispatch__(
@@ -120,12 +130,19 @@ class Scales(TorchDispatchMode):
             if place(args[0]) in self.weights:
                 self.strays.append(("a softmax", "scores"))
             self.softmax(to_front(args[0], self.layouts))
+        exponents = self.exponentials.exponents(name, args)
+        if exponents is not None:
+            self.softmax(to_front(exponents, self.layouts))
         factor = self.factor_of_result(name, args)
         result = func(*args, **(kwargs or {}))
         self.alive.append(result)
         if factor is not None:
             self.factors[place(result)] = factor
         self.note_activation(name, args, result)
+        if name in EXPONENTS:
+            self.exponentials.add(name, args[0], result)
+        if exponents is not None:
+            self.weights[place(result)] = 1.0
         if name in ("mm", "bmm"):
             if self.product(args[0], args[1], result.detach().clone()):
                 self.contexts.add(place(result))

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 
 from .findings import Finding, differs, not_run, passed, variant
 from .registry import check_of
-from .subject import Config, Subject
-from .tables import position_tables
-from .trace import trace_model
+from .subject import Subject
 
 
 def shared_modules(subject: Subject) -> list[list[str]]:
@@ -150,6 +148,15 @@ def own_parameters(subject: Subject) -> Finding:
             says=f"{again[0]} is used several times.",
             modules=tuple(again),
         )
+    used = matrices_used_again(subject)
+    if used:
+        return differs(
+            f"{len(used)} matrices are used several times for one sentence",
+            expected,
+            says=f"{used[0]} is used several times, for example as another matrix of its layer.",
+            modules=tuple(name.rpartition(".")[0] for name in used),
+            explains=("attention-inputs",),
+        )
     equal = equal_matrices(subject)
     if equal:
         return differs(
@@ -180,6 +187,32 @@ def parameters_in_graph(result: Tensor) -> list[Tensor]:
             leaves.append(node.variable)
         nodes += [parent for parent, _ in node.next_functions]
     return leaves
+
+
+PARTS = ("Select", "Slice", "Split", "Chunk", "Unbind", "Index")
+"""operations whose result is a part of a matrix: that of one head, or of queries"""
+
+
+def matrices_used_again(subject: Subject) -> list[str]:
+    """Return the names of matrices, but the vocabulary's, that one run uses two or three times."""
+    logits = subject.logits(subject.source[:1], subject.target[:1])
+    names = {id(p): name for name, p in subject.model.named_parameters() if subject.is_matrix(p)}
+    uses: Counter[str] = Counter()
+    nodes = [logits.grad_fn]
+    seen = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for parent, _ in node.next_functions:
+            name = names.get(id(getattr(parent, "variable", None)), "")
+            if name and not type(node).__name__.startswith(PARTS):
+                uses[name] += 1
+            nodes.append(parent)
+    shapes = {name: p.shape for name, p in subject.model.named_parameters()}
+    own = [name for name in uses if subject.config.vocabulary not in shapes[name]]
+    return [name for name in own if 1 < uses[name] < 4]
 
 
 @check_of(
@@ -294,108 +327,4 @@ def one_matrix(subject: Subject) -> Finding:
     return variant(
         f"{len(names)} matrices ({', '.join(names)}), {more:+,} parameters at this size",
         "1 matrix",
-    )
-
-
-# ---- Counts --------------------------------------------------------------------------------------
-
-
-def group_of(subject: Subject, parameter: Tensor) -> str:
-    """Return the group of a parameter, by its shape."""
-    c = subject.config
-    shape = tuple(size for size in parameter.shape if size > 1)
-    if c.vocabulary in shape:
-        return "embedding matrices" if len(shape) > 1 else "biases of the output layer"
-    if c.d_ff in shape:
-        return "feed-forward matrices" if len(shape) > 1 else "biases of d_ff numbers"
-    if subject.is_matrix(parameter):
-        return "attention matrices"
-    return "gains and biases"
-
-
-def expected_groups(c: Config) -> dict[str, int]:
-    """Return the number of parameters in each group of the paper's model of a size."""
-    d_k, d_v = c.widths()
-    attention = 3 * c.layers
-    networks = 2 * c.layers
-    norms = 5 * c.layers
-    vectors = attention * (c.heads * (2 * d_k + d_v) + c.d_model) + networks * c.d_model
-    return {
-        "embedding matrices": c.vocabulary * c.d_model,
-        "biases of the output layer": 0,
-        "feed-forward matrices": networks * 2 * c.d_model * c.d_ff,
-        "biases of d_ff numbers": networks * c.d_ff,
-        "tables of positions": 2 * c.max_length * c.d_model if c.learned_positions else 0,
-        "attention matrices": attention * 2 * c.d_model * c.heads * (d_k + d_v),
-        "gains and biases": vectors + norms * 2 * c.d_model,
-    }
-
-
-USUAL = ("embedding matrices", "biases of the output layer", "gains and biases")
-"""groups in which many models differ on purpose"""
-
-
-@check_of(
-    "parameter-count",
-    "Table 3",
-    passes="The model has as many parameters as the paper's model of this size.",
-    fails="The model does not have as many parameters as the paper's model of this size.",
-)
-def parameters(subject: Subject) -> Finding:
-    """Count the parameters of each group of shapes."""
-    counts = dict.fromkeys(expected_groups(subject.config), 0)
-    tables = {name for name, _ in position_tables(subject)}
-    for name, parameter in subject.model.named_parameters():
-        if parameter.requires_grad:
-            group = "tables of positions" if name in tables else group_of(subject, parameter)
-            counts[group] += parameter.numel()
-    expected = expected_groups(subject.config)
-    changes = {name: counts[name] - expected[name] for name in expected}
-    wrong = {name: change for name, change in changes.items() if change}
-    if not wrong:
-        return passed()
-    find = variant if set(wrong) <= set(USUAL) else differs
-    total = sum(counts.values())
-    parts = ", ".join(f"{change:+,} in {name}" for name, change in wrong.items())
-    return find(f"{total:,} parameters: {parts}", f"{sum(expected.values()):,}")
-
-
-@check_of(
-    "layer-count",
-    "3.1",
-    passes="Encoder and decoder have N layers.",
-    fails="A stack does not have N layers.",
-    explains=("parameter-count", "gradients", "heads", "encoder-output", "dropout-places"),
-)
-def layer_count(subject: Subject) -> Finding:
-    """Count the modules that compute the self-attention of each stack."""
-    layers = subject.config.layers
-    source, target = subject.source[:1], subject.target[:1]
-    with trace_model(layouts=subject.layouts) as trace:
-        subject.logits(source, target)
-    s, t = source.size(1), target.size(1)
-    wrong = {}
-    for kind, shape in {"encoder": (s, s), "decoder": (t, t), "cross-attention": (t, s)}.items():
-        own = [e for e in trace.events if e.is_softmax]
-        modules = [e.module for e in own if tuple(e.result.shape[-2:]) == shape]
-        names = subject.names_of(modules)
-        is_one_each = len(names) == len(modules)
-        if names and is_one_each and len(modules) != layers:
-            wrong[kind] = len(modules)
-    if not wrong:
-        return passed()
-    stack, count = next(iter(wrong.items()))
-    if stack == "cross-attention":
-        return differs(
-            f"{count} cross-attentions",
-            f"{layers}, one in each decoder layer",
-            says=f"{count} of {layers} decoder layers {'has' if count == 1 else 'have'} "
-            "cross-attention."
-            if count < layers
-            else f"The decoder runs {count} cross-attentions in {layers} layers.",
-        )
-    return differs(
-        f"{count} self-attentions in the {stack}",
-        f"{layers}",
-        says=f"The {stack} runs {count} layers instead of {layers}.",
     )

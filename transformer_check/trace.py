@@ -3,6 +3,7 @@
 Shape letters: B batch, H heads, S source, T target.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ SOFTMAX = ("_softmax", "_safe_softmax")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution")
 QUOTIENTS = ("div", "div_")
 
+EXPONENTS = {"exp": 1.0, "exp2": math.log(2)}
+"""operation → the factor of its operand in a power of e"""
 Layouts = dict[int, tuple[int, int]]
 """Number of dimensions of attention weights → their dimensions of queries and of keys."""
 
@@ -64,6 +67,31 @@ def dimension_behind(dimension: int, dims: int, layouts: Layouts) -> int:
     return [*order, queries, keys].index(dimension % dims) - dims
 
 
+class Exponentials:
+    """Exponentials of tensors, by which a softmax written as exp(x) / exp(x).sum() is found."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Tensor, Tensor]] = {}
+        """address of exp(x) → exp(x), and x"""
+
+    def add(self, name: str, x: Tensor, result: Tensor) -> None:
+        """Record the exponential of x, or the power of 2."""
+        self.known[place(result)] = (result, EXPONENTS[name] * x.detach().clone())
+
+    def exponents(self, name: str, args: Any) -> Tensor | None:
+        """Return x, if the operation is exp(x) divided by its sums over one dimension."""
+        if name not in QUOTIENTS or not isinstance(args[1], Tensor):
+            return None
+        exponential = self.known.get(place(args[0]))
+        if (
+            exponential is None
+            or exponential[0].shape != args[0].shape
+            or args[1].dim() != args[0].dim()
+        ):
+            return None
+        return exponential[1] if summed_dimension(args[0], args[1]) is not None else None
+
+
 class Trace(TorchDispatchMode):
     """Records the events, and the shape of every draw of random numbers.
 
@@ -92,7 +120,7 @@ class Trace(TorchDispatchMode):
         self.draws: list[tuple[int, ...]] = []
         self.rates: list[float] = []
         self.sigmoids: list[tuple[int, ...]] = []
-        self.exponentials: dict[int, tuple[Tensor, Tensor]] = {}
+        self.exponentials = Exponentials()
 
     @property
     def softmaxes(self) -> list[Tensor]:
@@ -108,7 +136,7 @@ class Trace(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        exponents = self.exponents(name, args)
+        exponents = self.exponentials.exponents(name, args)
         if name in PRODUCTS and self.wide is not None:
             self.read(name, args)
         result = func(*args, **(kwargs or {}))
@@ -118,8 +146,8 @@ class Trace(TorchDispatchMode):
             self.rates += rate_of(name, args)
         elif name in SOFTMAX:
             return self.softmax(args[0], first, int(args[1]))
-        elif name == "exp":
-            self.exponentials[place(first)] = (first, args[0].detach().clone())
+        elif name in EXPONENTS:
+            self.exponentials.add(name, args[0], first)
         elif exponents is not None:
             return self.softmax(exponents, first, summed_dimension(first, args[1]))
         elif name == "sigmoid":
@@ -135,19 +163,6 @@ class Trace(TorchDispatchMode):
         over = 1 if name == "convolution" else -1
         if operand.size(over) == self.wide:
             self.reads.append(operand.detach().clone())
-
-    def exponents(self, name: str, args: Any) -> Tensor | None:
-        """Return x, if the operation is exp(x) divided by its sums over one dimension."""
-        if name not in QUOTIENTS or not isinstance(args[1], Tensor):
-            return None
-        exponential = self.exponentials.get(place(args[0]))
-        if (
-            exponential is None
-            or exponential[0].shape != args[0].shape
-            or args[1].dim() != args[0].dim()
-        ):
-            return None
-        return exponential[1] if summed_dimension(args[0], args[1]) is not None else None
 
     def softmax(
         self, scores: Tensor, result: Tensor, over: int | None, name: str = "softmax"

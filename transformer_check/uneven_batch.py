@@ -200,6 +200,8 @@ def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
     names[shortest] = right.all(0, keepdim=True)
     for length in range(1, size):
         one = f"One source mask serves the whole batch: it shows the first {length} tokens."
+        if length == max(TARGETS):
+            one = f"{one[:-1]}, as many as the target has."
         names.setdefault(one, (keys < length)[None])
     names["Each sentence has the source mask of another: the masks are sorted by length."] = (
         keys < torch.tensor(sorted(lengths))[:, None]
@@ -230,6 +232,10 @@ def name_of(shown: Tensor, lengths: tuple[int, ...]) -> str:
 def describe_mask(shown: Tensor, lengths: tuple[int, ...]) -> str:
     """Describe a mask [B, S] that has no name, by the tokens that it hides and shows."""
     words = torch.arange(shown.size(1)) < torch.tensor(lengths)[:, None]
+    same = [(shown[n] == words).all(1).nonzero().flatten().tolist() for n in range(len(shown))]
+    if all(same):
+        n, other = next((n, own[0]) for n, own in enumerate(same) if own[0] != n)
+        return f"Sentence {n + 1} of a batch has the source mask of sentence {other + 1}."
     hidden = int((words & ~shown).sum())
     pads = int((~words & shown).sum())
     parts = []

@@ -3,7 +3,6 @@
 Shape letters: B batch, S source, T target, V vocabulary, D d_model, N layers, H heads.
 """
 
-import copy
 import math
 from collections.abc import Callable
 
@@ -197,7 +196,7 @@ def all_have_gradients(subject: Subject) -> Finding:
 
 def has_effect(subject: Subject, name: str, source: Tensor, target: Tensor) -> bool:
     """Return whether other numbers in a parameter change the logits."""
-    model = copy.deepcopy(subject.model)
+    model = subject.build(dropout=0.0)
     before = subject.logits(source, target, model)
     with torch.no_grad():
         parameter = dict(model.named_parameters())[name]
@@ -256,7 +255,7 @@ def look_for_detached(subject: Subject, source: Tensor, target: Tensor) -> Findi
         source: [B, S]
         target: [B, T]
     """
-    model = copy.deepcopy(subject.model).double()
+    model = subject.build(dropout=0.0).double()
 
     def total() -> Tensor:
         logits = subject.call("logits", model, source, target)

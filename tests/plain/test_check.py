@@ -21,10 +21,10 @@ from torch import nn
 from tests.plain.check_styles.faults import FAULTS
 from tests.plain.test_check_decoder import OF_FUNCTIONS, OF_LOGITS, SHOWN
 from transformer_check import AdapterError, Card, Config, check, template_text
+from transformer_check.biases import expected_groups
 from transformer_check.card import name_with_side
 from transformer_check.findings import DIFFERENCE, ERROR, NOT_RUN, PASSED, VARIANT, Finding
 from transformer_check.registry import CHECKS, NOT_COVERED, ids
-from transformer_check.sharing import expected_groups
 from transformer_check.subject import SIGNATURES, load
 from vaswani_transformer import beam_search
 from vaswani_transformer.attention import causal_mask

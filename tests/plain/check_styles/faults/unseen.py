@@ -423,4 +423,95 @@ FAULTS = [
         says="dimensions 1, 3, 5",
         batch_first=[("table[:, 1::2] = torch.cos(position * rates)", "pass")],
     ),
+    Fault(
+        "the source's mask has the target's lengths",
+        id="source-padding|source-visible|causal-mask|source-dependence|batch-independence|mask-value",
+        says="target|decoder'?s? (input|words?|tokens?|length)|lengths?\\b|\\btrg\\b|\\btgt\\b",
+        batch_first=[
+            (
+                "        source_mask = self.source_mask(source)\n        memory",
+                "        lengths = (target != PAD).sum(1)\n        source_mask = (torch.arange(source.size(1)) < lengths[:, None])[:, None, None, :]\n        memory",
+            )
+        ],
+    ),
+    Fault(
+        "the second half of the batch has the first half's masks",
+        id="source-padding|batch-independence|source-visible",
+        says="\\bhalf|halves|(another|other|wrong|different|neighbour'?s?) (sentence|source|row)|(another|other) sentence'?s|mask of (another|other)|other sentences|rest of the batch|chunk|modulo",
+        batch_first=[
+            (
+                "return (source != PAD)[:, None, None, :]",
+                "mask = (source != PAD)[:, None, None, :]\n        return mask[torch.arange(len(mask)) % ((len(mask) + 1) // 2)]",
+            )
+        ],
+    ),
+    Fault(
+        "the softmax has powers of two, as exp2 without log2 e",
+        id="attention-scale|softmax-dimension|attention-weights|attention",
+        says="0?\\.69|0\\.245|4\\.08|1\\.44|\\bln\\b|\\blog_?2?\\b|\\bbase\\b|exp2|2\\^|powers? of",
+        sequence_first=[
+            (
+                "        weight = F.softmax(score, dim=1)",
+                "        weight = torch.exp2(score - score.amax(1, keepdim=True))\n        weight = weight / weight.sum(1, keepdim=True)",
+            )
+        ],
+    ),
+    Fault(
+        "what a norm gives is clipped",
+        id="stray-activation|post-norm|layer-norm|norm|norm-places|final-norm|sublayer-output-used",
+        says="clip|clamp|\\bcut\\b|bound|satur|limit|at most|hardtanh|1\\.5|largest|maximum|outlier|never (more|above|larger)",
+        multihead=[
+            ("nn.LayerNorm(config.d_model)", "Clipped(config.d_model)"),
+            (
+                "class EncoderBlock(nn.Module):",
+                "class Clipped(nn.LayerNorm):\n    def forward(self, x):\n        return super().forward(x).clamp(-1.5, 1.5)\n\n\nclass EncoderBlock(nn.Module):",
+            ),
+        ],
+    ),
+    Fault(
+        "the norm's gain is one number for all dimensions",
+        id="norm-gain|norm-affine|layer-norm|norm|parameter-count",
+        says="(one|single|same|1) (number|scalar|gain|factor|value|parameter|element|weight)|scalar|\\bshape|(per|each|every|all) dimensions?|gains? (is|has|have|are|of) (one|1|a single|the same|equal|size|shape)",
+        batch_first=[
+            ("nn.LayerNorm(config.d_model, eps=1e-6)", "ScalarNorm(config.d_model, eps=1e-6)"),
+            (
+                "class FeedForward(nn.Module):",
+                "class ScalarNorm(nn.LayerNorm):\n    def __init__(self, width, eps):\n        super().__init__(width, eps=eps)\n        self.weight = nn.Parameter(torch.ones(1))\n\n    def forward(self, x):\n        return self.weight * F.layer_norm(x, x.shape[-1:], eps=self.eps) + self.bias\n\n\nclass FeedForward(nn.Module):",
+            ),
+        ],
+    ),
+    Fault(
+        "attention's output matrix is that of values, transposed",
+        id="shared-matrix|shared-modules|parameter-count|head-size|attention-output|gradients|heads|attention",
+        says="transpos|output (matrix|matrices|projection|weight)|matrix of the output|heads\\.out|\\bW_?\\^?[OV]\\b|\\bvalues?\\b",
+        sequence_first=[
+            (
+                "        self.out = nn.Parameter(torch.empty(config.heads, d_v, config.d_model))\n",
+                "",
+            ),
+            (
+                'torch.einsum("ibnd,ndm->ibm", context, self.out)',
+                'torch.einsum("ibnd,mnd->ibm", context, self.value)',
+            ),
+        ],
+    ),
+    Fault(
+        "the sinusoids of a head's width are repeated for each head",
+        id="sinusoids|sinusoid-variant",
+        says="repeat|\\bheads?\\b|period|again|same (wave|frequenc|sinusoid|number|column|dimension)|every (8|eight)|dimensions? 8\\b|\\b8 dimensions|d_k|first (8|eight|quarter)|cop(y|ies)|equal (columns|dimensions)|\\btile",
+        multihead=[
+            (
+                "pair = torch.arange(config.d_model // 2,",
+                "width = config.d_model // config.heads\n        pair = torch.arange(width // 2,",
+            ),
+            ("-2 * pair / config.d_model", "-2 * pair / width"),
+            ("dim=2).flatten(1)", "dim=2).flatten(1).repeat(1, config.heads)"),
+        ],
+    ),
+    Fault(
+        "the angle is rounded down",
+        id="sinusoids|sinusoid-variant",
+        says="rounded|rounds|rounding|round down|floor|(?<!exponent is an )integer|\\bwhole|//|trunc|stairs?|fraction|decimals|constant for|same (for|at) (neighbour|several|consecutive|adjacent)|(several|neighbouring|consecutive|adjacent) positions|\\bint\\b",
+        sequence_first=[("positions[:, None] / torch.pow(", "positions[:, None] // torch.pow(")],
+    ),
 ]
