@@ -327,6 +327,10 @@ def describe_frequencies(frequencies: Tensor, in_halves: bool) -> Formula:
             for numbers in (frequencies, of_paper)
         )
         differences.append(f"positions are multiplied by {seen} … instead of {expected} …")
+        again = (frequencies[1:] - frequencies[0]).abs() < 1e-6
+        if bool(again.any()):
+            size = 2 * (1 + int(again.nonzero()[0]))
+            differences.append(f"frequencies are repeated after {size} dimensions")
         fix = "Multiply positions by 10000^(-2i/d_model)."
     if in_halves:
         differences.append(HALVES)
@@ -345,6 +349,11 @@ def name_columns(table: Tensor) -> str:
     """Return what is wrong in the dimensions of a table [L, D] that has no known formula."""
     table = table.double()
     width = table.size(1)
+    for name, rounded in {"down": torch.floor, "to whole numbers": torch.round}.items():
+        angles = torch.arange(len(table), dtype=torch.float64)[:, None]
+        angles = rounded(angles / BASE ** exponents(width)[""][0])
+        if float((table - join((angles.sin(), angles.cos()), False)).abs().max()) < FITS:
+            return f"the angles are rounded {name}"
     zero = [n for n in range(width) if float(table[:, n].abs().max()) < FITS]
     if zero:
         some = " …" if len(zero) > 4 else ""

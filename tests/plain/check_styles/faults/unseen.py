@@ -258,8 +258,8 @@ FAULTS = [
     ),
     Fault(
         "queries and values share a matrix",
-        id="heads",
-        says="quer[^.]*value|value[^.]*quer|values?\\b[^.]*(share|same|unused|not used|no gradient|without|missing|no matrix)|(share|same|unused|not used|no gradient|without|missing)[^.]*value",
+        id="heads|shared-modules",
+        says="used several times|quer[^.]*value|value[^.]*quer|values?\\b[^.]*(share|same|unused|not used|no gradient|without|missing|no matrix)|(share|same|unused|not used|no gradient|without|missing)[^.]*value",
         sequence_first=[
             (
                 "        self.value = nn.Parameter(torch.empty(config.d_model, config.heads, d_v))\n",
@@ -437,7 +437,7 @@ FAULTS = [
     Fault(
         "the second half of the batch has the first half's masks",
         id="source-padding|batch-independence|source-visible",
-        says="\\bhalf|halves|(another|other|wrong|different|neighbour'?s?) (sentence|source|row)|(another|other) sentence'?s|mask of (another|other)|other sentences|rest of the batch|chunk|modulo",
+        says="the source mask of sentence|\\bhalf|halves|(another|other|wrong|different|neighbour'?s?) (sentence|source|row)|(another|other) sentence'?s|mask of (another|other)|other sentences|rest of the batch|chunk|modulo",
         batch_first=[
             (
                 "return (source != PAD)[:, None, None, :]",
