@@ -39,6 +39,7 @@ In the order in which to read it:
     optimization.py  5.3: the optimizer
     training.py      5.4: the loss
     batch_loss.py    5.4: training_loss, compared with correct and wrong training losses
+    token_ids.py     the ids of correct and wrong training steps, and mistakes in them
     cross_entropies.py  the correct and wrong cross entropies
     training_call.py  training_loss, observed while it runs: inputs, labels, weights, other terms
     loss_gradient.py  what the gradient of logits says of a loss

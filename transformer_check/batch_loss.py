@@ -7,12 +7,10 @@ Shape letters: B batch, S source, T target, V vocabulary.
 """
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from .cross_entropies import (
     AVERAGES,
@@ -23,31 +21,16 @@ from .cross_entropies import (
     entropy,
     factors,
     smoothings,
-    words_of_targets,
 )
+from .decoding import without_mask
 from .findings import Finding, differs, error, passed, variant, waits_for
 from .registry import check_of
-from .subject import AdapterError, Subject, describe
-from .token_ids import INPUT, LOSS, SOURCE, Mistake
+from .subject import AdapterError, Subject
+from .token_ids import INPUT, LOSS, SOURCE, Batch, Mistake, Step
 from .training_call import Call
 
-LENGTHS = {31: ((7, 5, 4), (6, 3, 4)), 33: ((6, 7, 4), (4, 6, 5))}
-"""the lengths of sources and targets, by seed: so that all numbers of tokens are different"""
 EQUAL = 2e-5
 """two losses are equal if their relative difference is at most this"""
-
-
-class Step(NamedTuple):
-    """The model's inputs in a training step, and the labels: the tokens that it has to predict."""
-
-    name: str
-    """a sentence that says what is wrong in this step; empty for the correct step"""
-    source: Tensor
-    inputs: Tensor
-    """the decoder's input"""
-    labels: Tensor
-    concerns: str = INPUT
-    """where the mistake is: in the source, in the decoder's input or in the loss"""
 
 
 class Fit(NamedTuple):
@@ -63,118 +46,6 @@ class Fit(NamedTuple):
     average: str
     is_variant: bool
     """whether the smoothing is the paper's or a common variant, and the softmax is correct"""
-
-
-class Batch:
-    """A batch with sources and targets of several lengths."""
-
-    def __init__(self, subject: Subject, seed: int) -> None:
-        c = subject.config
-        self.subject = subject
-        self.source = subject.words(3, 7, seed=seed)  # [B, S]
-        self.target = words_of_targets(subject, 3, 6, seed=seed + 1)  # [B, T]
-        for n, (of_source, of_target) in enumerate(zip(*LENGTHS[seed], strict=True)):
-            self.source[n, of_source - 1] = c.end
-            self.source[n, of_source:] = c.pad
-            self.target[n, of_target - 1] = c.end
-            self.target[n, of_target:] = c.pad
-        self.value = self.call()
-
-    def call(self) -> float:
-        """Return the value of training_loss for this batch.
-
-        Raises:
-            AdapterError: the value is not one finite number.
-        """
-        subject = self.subject
-        source, target = self.source.clone(), self.target.clone()
-        value = subject.call("training_loss", subject.model, source, target)
-        subject.model.eval()
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"training_loss returned {describe(value)}"
-            raise AdapterError(found, "training_loss", "one number, as a tensor")
-        parameters = [p for p in subject.model.parameters() if p.requires_grad]
-        gradients = (
-            torch.autograd.grad(value.sum(), parameters, allow_unused=True)
-            if value.requires_grad
-            else ()
-        )
-        self.has_gradient = any(gradient is not None for gradient in gradients)
-        return float(value.detach())
-
-    def steps(self) -> Iterator[Step]:
-        """Yield the correct training step, then steps with one mistake each."""
-        c = self.subject.config
-        source, target = self.source, self.target
-
-        def after(first: int, ids: Tensor) -> Tensor:
-            return torch.cat([torch.full_like(ids[:, :1], first), ids[:, :-1]], dim=1)
-
-        right = after(c.start, target)
-        after_pad = after(c.pad, target)
-        after_end = after(c.end, target)
-        left = torch.cat([target[:, 1:], torch.full_like(target[:, :1], c.pad)], dim=1)
-        without_ends = target.masked_fill(target == c.end, c.pad)
-        repeats = "The decoder is trained to repeat its input: input and labels are both shifted."
-        by_two = "The target is shifted by two tokens."
-        no_start = "The decoder's input has no start token: the first token is never predicted."
-        alone = "The decoder's input is the start token alone: it has no token of the target."
-        empty = "The decoder's input is padding alone: it has no token of the target."
-        yield Step("", source, right, target)
-        for name, inputs, labels in (
-            ("The target is not shifted: each token is predicted from itself.", target, target),
-            ("The decoder starts with padding instead of start.", after_pad, target),
-            ("The decoder starts with the end token instead of start.", after_end, target),
-            ("The decoder starts with the last column of the target.", target.roll(1, 1), target),
-            (by_two, after(c.start, right), target),
-            (by_two, after(c.pad, right), target),
-            (by_two, after(c.end, right), target),
-            (no_start, target[:, :-1], target[:, 1:]),
-            (repeats, right, right),
-            (
-                "The decoder's input is shifted left: it has the tokens after the label.",
-                left,
-                target,
-            ),
-            ("The decoder is trained to predict the token before its input.", target, right),
-            ("The decoder's input is reversed.", after(c.start, target.flip(1)), target),
-            (alone, torch.full_like(target, c.start), target),
-            (empty, torch.full_like(target, c.pad), target),
-        ):
-            yield Step(name, source, inputs, labels)
-        for name, inputs, labels in (
-            ("It leaves out the first token of every target.", right, drop(target, c.pad)),
-            ("It leaves out the last column of the target.", right[:, :-1], target[:, :-1]),
-            ("It leaves out the end tokens.", right, without_ends),
-        ):
-            yield Step(name, source, inputs, labels, concerns=LOSS)
-        swapped = after(c.start, source)
-        mixed = "The sources of a batch are mixed: their order is not that of the targets."
-        for name, encoder_input, inputs, labels in (
-            ("Source and target are swapped.", target, swapped, source),
-            ("The model reads the target in place of the source.", target, right, target),
-            ("The source is reversed.", source.flip(1), right, target),
-            ("The model predicts the source in place of the target.", source, swapped, source),
-            (mixed, source.roll(1, 0), right, target),
-            (mixed, source.roll(-1, 0), right, target),
-        ):
-            yield Step(name, encoder_input, inputs, labels, concerns=SOURCE)
-        shifted = after(c.start, source)
-        yield Step("The source is shifted.", shifted, right, target, concerns=SOURCE)
-
-    def logits(self, step: Step) -> Tensor:
-        """Return the logits of a step, shape [B, T, V]."""
-        with torch.no_grad():
-            logits = self.subject.call("logits", self.subject.model, step.source, step.inputs)
-        tensor: Tensor = logits[0] if isinstance(logits, tuple) else logits
-        return tensor.float()
-
-
-def drop(target: Tensor, pad: int) -> Tensor:
-    """Return a copy of the target whose first column is padding."""
-    labels = target.clone()
-    labels[:, 0] = pad
-    return labels
 
 
 class Losses:
@@ -197,7 +68,41 @@ class Losses:
                 mistake = Call(self.subject, batch.source, batch.target).name_mistake()
                 if mistake is not None:
                     return mistake
+        return self.observe_runs()
+
+    def observe_runs(self) -> Mistake | None:
+        """Return the mistake of a loss in few bits, or of a model without one of its masks."""
+        values = torch.tensor([batch.value for batch in self.batches])
+        for kind in (torch.bfloat16, torch.float16):
+            if torch.equal(values.to(kind).float(), values):
+                name = str(kind).removeprefix("torch.")
+                return Mistake(f"training_loss() is computed in {name}.", LOSS)
+        alone = [batch.first_sentence() for batch in self.batches]  # without padding to mask
+        shapes = {(batch.target.size(1), batch.target.size(1)) for batch in alone}
+        says = "Training has no causal mask: the decoder reads the labels."
+        if self.fits_without_mask(alone, shapes):
+            return Mistake(says, LOSS)
+        s, t = self.batches[0].source.size(1), self.batches[0].target.size(1)
+        masks = {
+            "Training does not mask the source's padding.": {(s, s), (t, s)},
+            "Training does not mask the source's padding in the encoder.": {(s, s)},
+            "Training does not mask the source's padding in cross-attention.": {(t, s)},
+        }
+        for says, shapes in masks.items():
+            if self.fits_without_mask(self.batches, shapes):
+                return Mistake(says, LOSS)
         return None
+
+    def fits_without_mask(self, batches: list[Batch], shapes: set[tuple[int, int]]) -> bool:
+        """Return whether losses of batches are those of a model without masks of these shapes."""
+        own = self.batches
+        self.batches = batches
+        step, same = (next(batch.steps()) for batch in batches)
+        try:
+            with without_mask(self.subject, shapes):
+                return self.search_of_step(step, same, "") is not None
+        finally:
+            self.batches = own
 
     def search(self) -> Fit | None:
         """Return the first combination whose loss equals training_loss() for both batches.

@@ -57,6 +57,9 @@ ALGORITHMS = {
     "Adam with gradients clipped by norm": "The optimizer clips the norm of the gradient.",
     "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
     "Adam with centred gradients": "The optimizer subtracts the mean of each gradient from it.",
+    "Adam with gradients centred by row": (
+        "The optimizer subtracts the mean of each row of a gradient from it."
+    ),
     "Adam with sums of gradients": "The optimizer adds up the gradients of all updates.",
 }
 
@@ -74,6 +77,9 @@ def adam(subject: Subject) -> Finding:
     if held_twice(optimizer):
         return waits_for("optimizer-parameters")
     algorithm = algorithm_of(optimizer)
+    if algorithm.name == "Adam":
+        of_matrices = algorithm_of(optimizer, dims=2)
+        algorithm = of_matrices if of_matrices.name != "Adam" else algorithm
     if algorithm.name != "Adam":
         sentence = f"The optimizer is {algorithm.name}, not Adam{algorithm.detail}."
         is_own = not type(optimizer).__module__.startswith("torch.")

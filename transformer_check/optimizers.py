@@ -57,6 +57,9 @@ CHANGED: dict[str, Callable[[Tensor], Tensor]] = {
     "Adam with centred gradients": lambda g: (
         g - g.flatten(1).mean(1).view(-1, *[1] * (g.dim() - 1))
     ),
+    "Adam with gradients centred by row": lambda g: (
+        g - g.mean(tuple(range(2, g.dim())), keepdim=True) if g.dim() > 2 else g
+    ),
     "Adam with sums of gradients": lambda g: g.cumsum(0),
 }
 """what Adam reads of large gradients [U, …], up to a factor"""
@@ -103,11 +106,15 @@ def updates_of(
     return torch.stack(changes)
 
 
-def smallest_parameter(group: dict[str, Any]) -> nn.Parameter:
-    """Return the smallest parameter of a group with more than three elements."""
-    parameter: nn.Parameter = min(
-        group["params"], key=lambda p: p.numel() if p.numel() > 3 else math.inf
-    )
+def smallest_parameter(group: dict[str, Any], dims: int = 1) -> nn.Parameter:
+    """Return the smallest parameter of a group with more than three elements.
+
+    Args:
+        group: of an optimizer
+        dims: the least number of dimensions, if a parameter has as many
+    """
+    own = [p for p in group["params"] if p.dim() >= dims] or group["params"]
+    parameter: nn.Parameter = min(own, key=lambda p: p.numel() if p.numel() > 3 else math.inf)
     return parameter
 
 
@@ -204,14 +211,21 @@ class Algorithm(NamedTuple):
     """the learning rate of Adam's updates that are the same; ``RATE`` if there are none"""
 
 
-def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE) -> Algorithm:
-    """Return the algorithm that makes an optimizer's updates.
+def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE, dims: int = 1) -> Algorithm:
+    """Return the algorithm that makes an optimizer's updates of its smallest parameter.
 
     A class that makes Adam's updates is Adam, whatever its name.
+
+    Args:
+        optimizer: the optimizer
+        rate: the learning rate of the updates
+        dims: the least number of dimensions of the parameter
     """
     own = type(optimizer).__name__
     group = optimizer.param_groups[0]
-    parameter = smallest_parameter(group)
+    if isinstance(group.get("eps"), tuple):  # Adafactor's
+        return Algorithm(own)
+    parameter = smallest_parameter(group, dims)
     try:
         changes = measure_updates(optimizer, parameter, seeded_gradients(parameter.shape), rate)
         if not changes.any():  # perhaps no vector is updated

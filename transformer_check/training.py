@@ -115,7 +115,9 @@ class LossOfLogits:
         change = (self.gradient(subject, logits) - gradient).abs().amax(-1)  # [B, T]
         self.target = target
         position = int(change.argmax())
-        if position == 1:
+        others = change.clone()
+        others[0, 1] = 0.0
+        if position == 1 and float(others.max()) < 0.1 * float(change.max()):
             return ""
         if int(change.gt(1e-6 * change.max()).sum()) == 1 and position in (0, 2):
             side = "before" if position < 1 else "after"

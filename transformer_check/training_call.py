@@ -276,11 +276,26 @@ def name_inputs(call: Call, again: Call) -> Mistake | None:
             side = "left" if by < 0 else "right"
             says = f"The target is shifted by {abs(by)} to the {side}, in a circle."
             return Mistake(says, INPUT, found)
+    if is_reversed(inputs, labels, real):
+        return Mistake("The decoder reads the target from its end: it is reversed.", INPUT, found)
     values = inputs[is_wrong].unique()
     if len(values) == 1 and int(is_wrong.sum()) < int(real.sum()):
         says = f"The decoder reads id {int(values)} in place of {int(is_wrong.sum())} tokens."
         return Mistake(says, INPUT, found)
     return Mistake("The decoder's input is not the target shifted right.", INPUT, found)
+
+
+def is_reversed(inputs: Tensor, labels: Tensor, real: Tensor) -> bool:
+    """Return whether the decoder reads each target [B, T] from its last token on."""
+    for ids, row, is_token in zip(inputs, labels, real, strict=True):
+        tokens = row[is_token]
+        for first in (tokens, tokens[:-1], row):  # with the end, or without; with padding
+            backwards = first.flip(0)[: len(first) - 1]
+            if torch.equal(ids[1 : 1 + len(backwards)], backwards):
+                break
+        else:
+            return False
+    return True
 
 
 def name_loss(call: Call) -> Mistake | None:

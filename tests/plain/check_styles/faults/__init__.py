@@ -32,6 +32,6 @@ KINDS: dict[str, list[Fault]] = {
     "subtle models": subtle_models.FAULTS,
     "subtle training": subtle_training.FAULTS,
     "subtle searches": subtle_searches.FAULTS,
-    "unseen models": unseen.FAULTS,
+    "unseen": unseen.FAULTS,
 }
 FAULTS = [fault for faults in KINDS.values() for fault in faults]

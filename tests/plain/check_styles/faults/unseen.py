@@ -514,4 +514,71 @@ FAULTS = [
         says="rounded|rounds|rounding|round down|floor|(?<!exponent is an )integer|\\bwhole|//|trunc|stairs?|fraction|decimals|constant for|same (for|at) (neighbour|several|consecutive|adjacent)|(several|neighbouring|consecutive|adjacent) positions|\\bint\\b",
         sequence_first=[("positions[:, None] / torch.pow(", "positions[:, None] // torch.pow(")],
     ),
+    Fault(
+        "the target is turned round in training",
+        id="training-loss|target-shift",
+        says="turned|revers|flip|backwards?\\b(?! pass)|right.to.left|other way|last (word|token) first|from (the|its) (end|last)|opposite|\\border",
+        multihead=[
+            (
+                "torch.cat([beginning, target], dim=1)",
+                "torch.cat([beginning, target.flip(1)], dim=1)",
+            )
+        ],
+    ),
+    Fault(
+        "training has no causal mask",
+        id="training-loss|causal-mask|target-shift",
+        says="causal|\\blater\\b|future|ahead|sees?[^.]*(next|labels?|answer|words? to be predicted|words? behind|all words|whole|following)|triangular|\\bleak",
+        sequence_first=[
+            (
+                "    return loss(logits(model, source, shifted), target)",
+                "    memory, source_hidden = model.encode(source.T)\n    x = model.embed_target(shifted.T)\n    for layer in model.decoder:\n        x = layer(x, (shifted.T == PAD)[None], memory, source_hidden)\n    return loss((x @ model.words.T).transpose(0, 1), target)",
+            )
+        ],
+    ),
+    Fault(
+        "training's loss is computed in bfloat16",
+        id="training-loss|loss-average|loss-formula|label-smoothing|loss-words",
+        says="b?float16|\\bbf16|half.precision|precis|rounded|rounding|rounds\\b|decimal|digits|dtype|inexact|numeric",
+        batch_first=[
+            (
+                "return loss(model(source, previous), target)",
+                "return loss(model(source, previous).bfloat16(), target).float()",
+            )
+        ],
+    ),
+    Fault(
+        "training alone does not mask the source's padding",
+        id="training-loss|source-padding|training-source|batch-independence|loss-padding|training-mode",
+        says="source[^.]*\\bpad|\\bpad[^.]*(source|encoder|memory)|source'?s? mask|mask (of|for) the (source|memory|encoder)|(source|encoder|memory|cross)[^.]*mask|depends? on (the )?(other|rest|longest|number of pads)|other sentences|rest of the batch",
+        multihead=[
+            (
+                "    output = logits(model, source, with_start[:, :-1])\n",
+                '    previous = with_start[:, :-1]\n    memory = model["encoder"](source, None)\n    causal = causal_mask(previous.shape[1])\n    output = model["decoder"](previous, memory, causal, previous == PAD, None)\n',
+            )
+        ],
+    ),
+    Fault(
+        "Adafactor",
+        id="adam|optimizer-parameters",
+        says="adafactor|not (an )?adam|(another|other|different) optimi[sz]er",
+        batch_first=[
+            (
+                "torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)",
+                "torch.optim.Adafactor(model.parameters(), lr=1.0)",
+            )
+        ],
+    ),
+    Fault(
+        "gradients are centralised",
+        id="adam|optimizer-parameters",
+        says="central|cent(re|er)ed|less (its|their|the) (\\w+ )?mean|(minus|subtract)[^.]*mean|mean[^.]*(subtract|removed|taken (off|away)|is zero|of (each|a|the) (row|matrix|gradient))|(other|another|rest|neighbour)[^.]*(element|gradient|number|weight|row)|(rows?|matri(x|ces))[^.]*(gradient|update|vector)|gradients?[^.]*(chang|modif|replac|alter)|(chang|modif|alter)[^.]*gradient",
+        multihead=[
+            ("torch.optim.Adam(", "Centralised("),
+            (
+                "def optimizer(model):",
+                'class Centralised(torch.optim.Adam):\n    def step(self, closure=None):\n        for group in self.param_groups:\n            for p in group["params"]:\n                if p.grad is not None and p.dim() > 1:\n                    p.grad -= p.grad.mean(dim=tuple(range(1, p.dim())), keepdim=True)\n        return super().step(closure)\n\n\ndef optimizer(model):',
+            ),
+        ],
+    ),
 ]
