@@ -109,7 +109,7 @@ def training_without_dropout(subject: Subject) -> Finding:
         change = difference(subject.output, subject.logits(subject.source, subject.target))
     if change < SAME:
         return passed()
-    at_random = ", at random" if is_random_in_training(subject) else ""
+    at_random = " at random" if is_random_in_training(subject) else ""
     sides = {"source": "embedding", "target": "target_embedding"}
     changed = [side for side, name in sides.items() if has_other_embeddings(subject, name)]
     what = f"embeddings ({' and '.join(changed)})" if changed else "logits"
@@ -117,7 +117,7 @@ def training_without_dropout(subject: Subject) -> Finding:
         f"with config.dropout = 0, training mode changes the logits by {change:.2g} standard "
         "deviations of the logits",
         "no change",
-        says=f"Training mode changes the {what} of a model without dropout{at_random}.",
+        says=f"With dropout 0, training mode changes the {what}{at_random}.",
         fix="Look for a fixed dropout rate, BatchNorm, or code under 'if self.training'.",
     )
 
@@ -175,9 +175,9 @@ INSIDE = ("attention weights", "feed-forward activations")
 WHOLE = "whole layers or sub-layers"
 STRAYS = {
     WHOLE: "Whole layers or sub-layers are left out at random in training.",
-    "whole tokens": "Dropout drops all numbers of a token together.",
-    "all positions": "Dropout drops the same numbers of all positions of a sentence.",
-    "whole heads": "Dropout drops whole heads.",
+    "whole tokens": "Dropout zeroes whole tokens, not single numbers.",
+    "all positions": "Dropout zeroes the same numbers at all positions of a sentence.",
+    "whole heads": "Dropout zeroes whole heads.",
     "logits": "Dropout is applied to the logits.",
     "queries, keys or values": "Dropout is applied to queries, keys or values.",
     "parameters": "Dropout is applied to parameters instead of activations.",

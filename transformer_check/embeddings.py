@@ -188,8 +188,8 @@ def spread_of_rows(subject: Subject, function: str) -> Finding:
     return variant(
         f"standard deviation {std:.2g} of the rows of a new model",
         f"about d_model^-0.5 = {width**-0.5:.2g}",
-        says=f"Embeddings begin with a standard deviation of {std:.2g}: times √d_model, they are "
-        f"{std * width**0.5 / 0.707:.0f} times as large as the positions.",
+        says=f"Embeddings begin with a standard deviation of {std:.2g}: multiplied by √d_model "
+        f"they are {std * width**0.5 / 0.707:.0f} times as large as the positional encodings.",
         fix="Initialise the matrix with standard deviation d_model**-0.5.",
     )
 

@@ -270,7 +270,7 @@ def dropout_before_sum(layer: Layer) -> Finding:
         subject.model = model
     if undropped:
         return differs(
-            f"dropout does not change the output of a sub-layer with only the bias {undropped[0]}",
+            f"dropout changes nothing where a sub-layer's output is {undropped[0]} alone",
             "zeros in the sub-layer's output",
             says="Dropout is applied to a sub-layer's input, and not to its output.",
             modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in undropped)),

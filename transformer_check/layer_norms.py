@@ -206,8 +206,9 @@ def moments_of_norm(x: Tensor, result: Tensor) -> str:
     ):
         low, high = f"{float(seen.min()):.3g}", f"{float(seen.max()):.3g}"
         times = low if low == high else f"{low} to {high}"
+        tokens = " of a token" if low == high else ", depending on the token"
         if times != "1":
-            parts.append(f"it {verb} {times} times the {of_what} of a token")
+            parts.append(f"it {verb} {times} times the {of_what}{tokens}")
     return " and ".join(parts) or "it is another function than LayerNorm"
 
 

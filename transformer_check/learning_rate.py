@@ -208,8 +208,10 @@ def describe_part(points: list[tuple[int, float]], low: float, high: float) -> s
             return f"{verb} with step^{power[1]:.3g}"
     line = line_through([*points])
     if line and is_rise:
-        start = max(0.0, -line[0] / line[1])
-        return f"rises linearly from {max(0.0, line[0]):.4g} at step {start:,.0f}"
+        start = -line[0] / line[1]
+        step, value = (start, 0.0) if start >= 1 else points[0]
+        step, value = (0, line[0]) if line[0] > 0 else (step, value)
+        return f"rises linearly from {value:.4g} at step {step:,.0f}"
     if line:
         return f"decreases linearly, to {low:.4g} at step {(low - line[0]) / line[1]:,.0f}"
     shares = [(n, (value - low) / (high - low)) for n, value in points if value > low]

@@ -220,7 +220,7 @@ def name_tokens(chosen: Tensor, target: Tensor, config: Config) -> str:
             return f"all tokens after the first {place} of each sentence"
     for words, side in ((target.lt(config.pad), "below"), (target.gt(config.pad), "above")):
         if bool((chosen == words & real).all()):
-            return f"tokens whose ids are {side} that of padding"
+            return f"all tokens with an id {side} that of padding"
     ids = target[chosen].unique()
     if len(ids) == 1 and bool((chosen == target.eq(ids)).all()):
         return f"tokens with id {int(ids)}"

@@ -58,7 +58,7 @@ ALGORITHMS = {
     "Adam with gradients clipped by value": "The optimizer clips each element of the gradient.",
     "Adam with centred gradients": "The optimizer subtracts the mean of each gradient from it.",
     "Adam with gradients centred by row": (
-        "The optimizer subtracts the mean of each row of a gradient from it."
+        "The optimizer subtracts from each row of a gradient the mean of the row."
     ),
     "Adam with sums of gradients": "The optimizer adds up the gradients of all updates.",
 }

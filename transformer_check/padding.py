@@ -180,11 +180,10 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
     names = set(wrong.values())
     if masks.empty and not masks.hides_queries:
         longest = {n for n, length in enumerate(batch.lengths) if length == max(batch.lengths)}
-        which = "without padding" if masks.empty == longest else f"{len(masks.empty)} of a batch"
-        return (
-            f"The source mask hides all tokens of a sentence ({which}): its weights are equal.",
-            fix,
-        )
+        which = f"{len(masks.empty)} of {len(batch.lengths)} sentences"
+        if masks.empty == longest:
+            which = "a sentence without padding"
+        return f"The source mask hides all tokens of {which}: attention weights are equal.", fix
     if not wrong:
         return (
             "Padding changes the result, though attention hides it: another operation mixes the "

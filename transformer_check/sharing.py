@@ -153,7 +153,7 @@ def own_parameters(subject: Subject) -> Finding:
         return differs(
             f"{len(used)} matrices are used several times for one sentence",
             expected,
-            says=f"{used[0]} is used several times, for example as another matrix of its layer.",
+            says=f"{used[0]} is used several times in one run, for example for keys and values.",
             modules=tuple(name.rpartition(".")[0] for name in used),
             explains=("attention-inputs",),
         )

@@ -312,10 +312,9 @@ def describe_frequencies(frequencies: Tensor, in_halves: bool) -> Formula:
             )
         elif abs(logarithm - math.log(BASE)) > 0.005:
             times = logarithm / math.log(BASE)
-            large = "" if abs(times - round(times)) > 0.005 else f", an exponent {times:.0f} times "
-            differences.append(
-                f"the base is {round_base(math.exp(logarithm))}{large}{'as large' if large else ''}"
-            )
+            is_power = abs(times - round(times)) < 0.005
+            power = f" = 10000^{times:.0f}" if is_power else ""
+            differences.append(f"the base is {round_base(math.exp(logarithm))}{power}")
             fix = "The base is 10000, and the exponent 2i/d_model."
         if abs(factor - 1) > 0.005:
             differences.append(f"positions are multiplied by {factor:.4g}")
@@ -370,7 +369,10 @@ def name_columns(table: Tensor) -> str:
         return f"{count}, and dimension {first} is no sine or cosine"
     if right is None or abs(seen - right) < 1e-3:
         return f"{count}, the first by a factor or a phase: {first}"
-    return f"{count}: dimension {first} has the frequency {seen:.4g} instead of {right:.4g}"
+    return (
+        f"{count}, for example dimension {first} of 0 to {width - 1}, which has the frequency "
+        f"{seen:.4g} instead of {right:.4g}"
+    )
 
 
 def frequency_of(column: Tensor) -> float | None:

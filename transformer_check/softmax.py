@@ -69,7 +69,7 @@ def over_keys(subject: Subject) -> Finding:
             f"other weights in {' and '.join(masks.unused)} give the same logits",
             "values that are added with the weights",
             says=f"The weights of {' and '.join(masks.unused)} have no effect: values are added "
-            "without them, as in an einsum that sums weights and values apart.",
+            "without weights, as by an einsum that sums weights and values apart.",
         )
     if float((masks.sums - 1).abs().max()) < 1e-3:
         return passed()
@@ -234,7 +234,9 @@ def scales_of_model(subject: Subject) -> Finding:
     times = farthest / expected
     other = f"The scores are multiplied by {farthest:.4g}, {times:.4g} times as much as 1/√d_k."
     if power is not None and min(abs(power + n / 2) for n in range(-2, 3)) > 1e-2:
-        other = f"The scores are multiplied by {farthest:.4g}, proportional to d_k^{power:.3g}."
+        other = (
+            f"The scores are multiplied by d_k^{power:.3g} = {farthest:.4g} instead of d_k^-0.5."
+        )
     says = near[0] if near else other
     if where:
         says = says.replace("The scores", f"The scores of {where}")

@@ -201,13 +201,13 @@ def named_masks(lengths: tuple[int, ...], size: int) -> dict[str, Tensor]:
     for length in range(1, size):
         one = f"One source mask serves the whole batch: it shows the first {length} tokens."
         if length == max(TARGETS):
-            one = f"{one[:-1]}, as many as the target has."
+            one = f"{one[:-1]}, the length of the target."
         names.setdefault(one, (keys < length)[None])
     names["Each sentence has the source mask of another: the masks are sorted by length."] = (
         keys < torch.tensor(sorted(lengths))[:, None]
     )
     down = "Each sentence has the source mask of another: the masks are sorted, the longest first."
-    viewed = "The source mask is viewed or reshaped in place of transposed: it mixes sentences."
+    viewed = "The source mask is reshaped where it needs a transpose: it mixes sentences."
     names[viewed] = right.reshape(size, len(lengths)).t()
     names[f"{viewed[:-1]} and positions."] = right.t().reshape(right.shape)
     names[down] = keys < torch.tensor(sorted(lengths, reverse=True))[:, None]
@@ -240,7 +240,7 @@ def describe_mask(shown: Tensor, lengths: tuple[int, ...]) -> str:
     pads = int((~words & shown).sum())
     parts = []
     if hidden:
-        parts.append(f"hides {hidden} of {int(words.sum())} tokens")
+        parts.append(f"hides {hidden} of {int(words.sum())} real tokens")
     if pads:
         parts.append(f"shows {pads} of {int((~words).sum())} tokens of padding")
     return f"The source mask of a batch {' and '.join(parts)}."

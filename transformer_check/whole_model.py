@@ -273,10 +273,10 @@ def look_for_detached(subject: Subject, source: Tensor, target: Tensor) -> Findi
     wrong = [name for name, pair in pairs.items() if not is_derivative(total, [pair])]
     more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
     return differs(
-        f"another gradient than finite differences for {', '.join(wrong[:4])}{more}",
+        f"gradients differ from finite differences for {', '.join(wrong[:4])}{more}",
         "the derivative of the logits",
-        says="The gradient is not the derivative of the logits: a part of the model is computed "
-        "without gradient.",
+        says="Gradients differ from finite differences: a part of the model is computed without "
+        "gradient.",
         fix="Look for detach(), .data and no_grad() in the model.",
         modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in wrong)),
     )
