@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .embeddings import factor_and_rows, positions
 from .scores import Scales, slope_of
 from .searches import Row, Tables
-from .subject import AdapterError, Subject
+from .subject import AdapterError, Config, Subject
 from .tables import SUMS, rows_of_table
 from .trace import SOFTMAX, Event, Layouts, to_front, trace_model
 from .wiring import HIDDEN
@@ -253,20 +253,23 @@ def wrong_decoders(
         {"change": lambda length: OtherEmbedding(c.start, c.pad)},  # which is not masked
     ):
         yield "starts with padding instead of start", decoder(**start)
-    yield "reads the source reversed", decoder(source=reverse_rows(source, c.pad))
-    yield "reverses the source with its padding", decoder(source=source.flip(1))
-    yield "pads the source on the left", decoder(source=pad_left(source, c.pad))
-    with_start = nn.functional.pad(source, (1, 0), value=c.start)
-    yield "puts a start token before the source", decoder(source=with_start)
-    without_end = source.masked_fill(source == c.end, c.pad)
-    yield "leaves out the source's end token", decoder(source=without_end)
-    yield (
-        "translates the first sentence of the batch for all",
-        decoder(source=source[:1].expand_as(source)),
-    )
-    yield "returns translations in another order", decoder(source=source.flip(0))
-    yield "mixes the sentences of a batch", decoder(source=source.roll(1, 0))
-    yield "mixes the sentences of a batch", decoder(source=source.roll(-1, 0))
+    for name, other in wrong_sources(source, c):
+        yield name, decoder(source=other)
+
+
+def wrong_sources(source: Tensor, config: Config) -> Iterator[tuple[str, Tensor]]:
+    """Yield wrong sources [B, S] of a decoder, each with the predicate of a sentence."""
+    yield "reads the source reversed", reverse_rows(source, config.pad)
+    yield "reverses the source with its padding", source.flip(1)
+    yield "pads the source on the left", pad_left(source, config.pad)
+    with_start = nn.functional.pad(source, (1, 0), value=config.start)
+    yield "puts a start token before the source", with_start
+    without_end = source.masked_fill(source == config.end, config.pad)
+    yield "leaves out the source's end token", without_end
+    yield "translates the first sentence of the batch for all", source[:1].expand_as(source)
+    yield "returns translations in another order", source.flip(0)
+    yield "mixes the sentences of a batch", source.roll(1, 0)
+    yield "mixes the sentences of a batch", source.roll(-1, 0)
 
 
 def reverse_rows(source: Tensor, pad: int) -> Tensor:

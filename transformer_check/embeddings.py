@@ -102,6 +102,13 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
                 f"adapter-{'encoder' if function == 'embedding' else 'decoder'}",
             ),
         )
+    if abs(factor / expected - 1) > 1e-3 or parameters_of_factor(subject, function):
+        return other_factor(subject, function, factor, expected)
+    return spread_of_rows(subject, function)
+
+
+def other_factor(subject: Subject, function: str, factor: float, expected: float) -> Finding:
+    """Return the difference of embeddings whose factor is learned, or not √d_model."""
     learned = parameters_of_factor(subject, function)
     if learned:
         return differs(
@@ -110,8 +117,6 @@ def embedding_factor(subject: Subject, function: str) -> Finding:
             says=f"The factor of the embeddings is learned: {learned[0]}.",
             explains=("parameter-count",),
         )
-    if abs(factor / expected - 1) < 1e-3:
-        return spread_of_rows(subject, function)
     of_length = factor_of_length(subject, function)
     if of_length:
         return differs(

@@ -299,6 +299,11 @@ def layer_norms(subject: Subject) -> Finding:
             modules=tuple(wrong),
             explains=(*BREAKS, *MIXES) if "not per token" in first else BREAKS,
         )
+    return parts_of_norms(subject, norms)
+
+
+def parts_of_norms(subject: Subject, norms: list[Norm]) -> Finding:
+    """Return the finding on the gradient, the ε, the gains and the biases of LayerNorms."""
     scalars = [norm.name for norm in norms if any(p.numel() == 1 for p in norm.module.parameters())]
     if scalars:
         return differs(
@@ -329,6 +334,11 @@ def layer_norms(subject: Subject) -> Finding:
             modules=tuple(large),
             explains=("residual-sums", "output-scale", "norm-variance", "norm-epsilon"),
         )
+    return missing_parts(norms)
+
+
+def missing_parts(norms: list[Norm]) -> Finding:
+    """Return the finding on norms without a gain or a bias."""
     without: dict[str, list[str]] = {}
     for norm in norms:
         has_gain, has_bias = parts_in_use(norm)

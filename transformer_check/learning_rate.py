@@ -144,12 +144,17 @@ def factor_in_words(factor: float) -> str:
 
 def first_change(rate: Schedule, step: int) -> int:
     """Return the first step after ``step`` whose rate is another; ``LAST`` if there is none."""
-    low, high = step, min(step + 1, LAST)
+    low = step
+    high = min(step + 1, LAST)
     while high < LAST and rate(high) == rate(step):
-        low, high = high, min(LAST, 2 * high - step)
+        low = high
+        high = min(LAST, 2 * high - step)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if rate(middle) == rate(step) else (low, middle)
+        if rate(middle) == rate(step):
+            low = middle
+        else:
+            high = middle
     return high
 
 

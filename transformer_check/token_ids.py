@@ -29,7 +29,7 @@ class Mistake(NamedTuple):
 
 
 def join_rows(parts: list[Tensor], filler: float) -> Tensor:
-    """Concatenate tensors [B, T, …] along the batch, with a filler after shorter ones."""
+    """Return one tensor of tensors [B, T, …], with a filler after shorter rows."""
     longest = max(part.size(1) for part in parts)
     joined = []
     for part in parts:
