@@ -226,16 +226,20 @@ def parts_of_heads(subject: Subject) -> Finding:
 
 
 def equal_projections(scales: list[Scale]) -> str:
-    """Return which of queries, keys and values of self-attention are equal; empty if none are."""
-    for scale in scales:
-        if scale.queries != scale.keys:
-            continue
-        for one, other in (("queries", "keys"), ("queries", "values"), ("keys", "values")):
-            pairs = list(zip(scale.heads[one], scale.heads[other], strict=False))
-            ratios = [second / first for first, second in pairs if first]
-            if len(set(scale.heads[one])) > 1 and all(is_ratio(each, ratios[0]) for each in ratios):
-                return f"{one} and {other}"
+    """Return which of queries, keys and values are equal in all self-attentions; else nothing."""
+    own = [scale.heads for scale in scales if scale.queries == scale.keys]
+    for one, other in (("queries", "keys"), ("queries", "values"), ("keys", "values")):
+        if own and all(are_multiples(heads[one], heads[other]) for heads in own):
+            return f"{one} and {other}"
     return ""
+
+
+def are_multiples(first: list[float], second: list[float]) -> bool:
+    """Return whether the fingerprints of several different heads have one ratio."""
+    if len(first) != len(second) or len(set(first)) < 2 or not all(first):
+        return False
+    ratios = [b / a for a, b in zip(first, second, strict=True)]
+    return all(is_ratio(each, ratios[0]) for each in ratios)
 
 
 def is_ratio(number: float, expected: float) -> bool:

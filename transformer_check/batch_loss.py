@@ -253,6 +253,16 @@ def training_loss(subject: Subject) -> Finding:
             says="training_loss() has no gradient: the model is not trained.",
             fix="Remove detach(), item() and no_grad() from the computation of the loss.",
         )
+    untrained = parameters_without_gradient(losses)
+    if untrained:
+        more = f" and {len(untrained) - 1} more" if len(untrained) > 1 else ""
+        return differs(
+            f"training_loss() has no gradient of {untrained[0]}{more}, and logits() has",
+            "gradients of the same parameters",
+            says=f"Training gives no gradient to {untrained[0]}{more}: they are not trained.",
+            fix="Look for no_grad() and detach() around a part of the model in training.",
+            modules=tuple(dict.fromkeys(name.rpartition(".")[0] for name in untrained)),
+        )
     if fit is None and losses.mistake is not None:
         mistake = losses.mistake
         return differs(
@@ -273,3 +283,23 @@ def training_loss(subject: Subject) -> Finding:
     says = f"training_loss(): {mistakes}"
     find = variant if fit.is_variant and mistakes == fit.smoothing else differs
     return find(f"training_loss() = {value:.4f}, the value of this loss", expected, says=says)
+
+
+def parameters_without_gradient(losses: Losses) -> list[str]:
+    """Return the names of parameters with a gradient of logits(), and none of training_loss()."""
+    subject = losses.subject
+    batch = losses.batches[0]
+    named = {name: p for name, p in subject.model.named_parameters() if p.requires_grad}
+    step = next(batch.steps())
+    seen = []
+    for call in (
+        lambda: subject.logits(step.source, step.inputs).sum(),
+        lambda: subject.call("training_loss", subject.model, batch.source, batch.target).sum(),
+    ):
+        total = call()
+        subject.model.eval()
+        if not total.requires_grad:
+            return []
+        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+        seen.append([gradient is not None for gradient in gradients])
+    return [name for name, has, lost in zip(named, *seen, strict=True) if has and not lost]

@@ -51,6 +51,9 @@ ALGORITHMS = {
     "Adam without bias correction of the second mean": (
         "Adam has no bias correction of the second mean: its first updates are too large."
     ),
+    "Adam with another bias correction": (
+        "Adam's bias correction is not 1 - β^t of each mean: it changes with another factor."
+    ),
     "Adam with the bias correction of the next step": (
         "Adam's bias correction is that of the next step: steps are counted from 2."
     ),
@@ -118,12 +121,10 @@ def adam(subject: Subject) -> Finding:
             says="The parameter groups of Adam have different learning rates.",
         )
     names = {id(parameter): name for name, parameter in subject.model.named_parameters()}
+    if abs(algorithm.rate / RATE - 1) > 1e-3:
+        return finding_of_rate(optimizer, algorithm.rate)
     finding = look_at_probe(optimizer)
-    if not finding.failed:
-        finding = look_at_sizes(optimizer, names, algorithm.rate)
-    if not finding.failed and abs(algorithm.rate / RATE - 1) > 1e-3:
-        finding = finding_of_rate(optimizer, algorithm.rate)
-    return finding
+    return finding if finding.failed else look_at_sizes(optimizer, names, algorithm.rate)
 
 
 def finding_of_rate(optimizer: torch.optim.Optimizer, rate: float) -> Finding:

@@ -254,6 +254,8 @@ def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE, dims: int
     for name, change in CHANGED.items():
         if factors_to(changes, updates(RELATIVES["Adam"], change)) is not None:
             alike.append(name)
+    if alike[:1] == ["Adam"]:
+        return Algorithm("Adam with another bias correction")
     if alike:
         return Algorithm(alike[0])
     twice = measure_updates(optimizer, parameter, 2 * gradients)

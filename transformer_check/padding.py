@@ -147,6 +147,14 @@ def sentences_without_keys(event: Event, batch: UnevenBatch, is_encoder: bool) -
     return found
 
 
+def name_cut(batch: UnevenBatch) -> str:
+    """Return the sentence for sources that are cut to the shortest one; empty if they are not."""
+    keys = {event.result.size(-1) for event in batch.events(with_matrices=True)}
+    if min(batch.lengths) in keys and max(batch.lengths) not in keys:
+        return "The sources of a batch are cut to the length of the shortest one."
+    return ""
+
+
 def hides_queries(event: Event, batch: UnevenBatch) -> bool:
     """Return whether a mask hides every key, but only from queries that are padding."""
     scores = batch.rows(event.operand)
@@ -178,7 +186,8 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
     places = " and ".join(f"{kind}{masks.layers(kind)}" for kind in wrong)
     fix = FIX.format(places or "encoder self-attention and to cross-attention")
     names = set(wrong.values())
-    if masks.empty and not masks.hides_queries:
+    has_name = any(name not in (NO_MASK, OTHER) for name in wrong.values())
+    if masks.empty and not masks.hides_queries and not has_name:
         longest = {n for n, length in enumerate(batch.lengths) if length == max(batch.lengths)}
         which = f"{len(masks.empty)} of {len(batch.lengths)} sentences"
         if masks.empty == longest:
@@ -189,7 +198,7 @@ def describe_leak(masks: SourceMasks) -> tuple[str, str]:
             "Padding changes the result, though attention hides it: another operation mixes the "
             "tokens of a sentence."
             if any(masks.names.values())
-            else "",
+            else name_cut(batch),
             "",
         )
     if masks.are_mixed and not masks.hides_queries:

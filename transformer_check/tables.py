@@ -200,6 +200,7 @@ def look_for_other_sums(subject: Subject, function: str, table: Tensor) -> Findi
         "1, before the first layer",
         says="Positions are added again after the first layer's input.",
         fix="Add the positions to the embeddings alone.",
+        explains=("final-norm",),
     )
 
 

@@ -15,7 +15,7 @@ from .modes import set_to_zero
 from .subject import Subject, difference
 from .trace import Event, trace_model
 
-LENGTHS = (3, 8, 6, 7, 4)
+LENGTHS = (4, 8, 3, 5, 7)
 """lengths of a batch's sources, with the end token; B is never the number of heads"""
 TARGETS = (5, 3, 6, 4, 6)
 ENCODER, CROSS = "encoder self-attention", "cross-attention"
@@ -235,6 +235,8 @@ def describe_mask(shown: Tensor, lengths: tuple[int, ...]) -> str:
     same = [(shown[n] == words).all(1).nonzero().flatten().tolist() for n in range(len(shown))]
     if all(same):
         n, other = next((n, own[0]) for n, own in enumerate(same) if own[0] != n)
+        if bool(shown[n].all()):
+            return f"The source mask of sentence {n + 1} of a batch shows its padding."
         return f"Sentence {n + 1} of a batch has the source mask of sentence {other + 1}."
     hidden = int((words & ~shown).sum())
     pads = int((~words & shown).sum())

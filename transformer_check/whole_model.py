@@ -241,10 +241,12 @@ def look_for_frozen_rows(
 
 
 def frozen_matrices(subject: Subject) -> list[str]:
-    """Return the names of embedding and feed-forward matrices that are not trained."""
+    """Return the names of vectors, and of embedding and feed-forward matrices, never trained."""
     c = subject.config
     frozen = [(n, p) for n, p in subject.model.named_parameters() if not p.requires_grad]
-    return [name for name, p in frozen if {c.vocabulary, c.d_ff} & set(p.shape) and p.dim() > 1]
+    sizes = {c.vocabulary, c.d_ff}
+    vectors = [name for name, p in frozen if p.shape == (c.d_model,)]
+    return vectors + [name for name, p in frozen if sizes & set(p.shape) and p.dim() > 1]
 
 
 def look_for_detached(subject: Subject, source: Tensor, target: Tensor) -> Finding:

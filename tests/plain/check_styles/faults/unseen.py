@@ -581,4 +581,83 @@ FAULTS = [
             ),
         ],
     ),
+    Fault(
+        "a loop leaves out the mask of the batch's last sentence",
+        id="source-padding|batch-independence|source-visible",
+        says="sentence 5 of a batch|\\b(last|one|another|other|some|certain|final|single|not (all|every|each)|(all|each|every|any)\\b[^.]*\\b(but|except)) (the )?(sentences?|source|row|one|of the batch)|all but|except|sentence (-1|n)\\b|other sentences|rest of the batch|place in the batch|number of (the )?sentence|some (of the )?(sentences|rows)",
+        multihead=[
+            (
+                "    source_padding = source == PAD\n    target_padding",
+                "    source_padding = torch.zeros_like(source, dtype=torch.bool)\n    for n in range(len(source) - 1):\n        source_padding[n] = source[n] == PAD\n    target_padding",
+            )
+        ],
+    ),
+    Fault(
+        "sources are cut to the shortest of the batch",
+        id="source-padding|batch-independence|source-visible|source-dependence",
+        says="\\bcut|shortest|trunc|trim|(last|later|some|end) (source )?(words?|tokens?)|real (words|tokens)|(words|tokens)\\b[^.]*(hidden|lost|missing|left out|not (seen|read)|no (effect|influence)|behind|beyond|longer)|(hid(es|den)|loses?|miss(es)?|ignores?)[^.]*(words|tokens)|other sentences|rest of the batch|smallest length|minimum",
+        sequence_first=[
+            (
+                "        hidden = (source == PAD)[None]\n",
+                "        source = source[: (source != PAD).sum(0).min()]\n        hidden = (source == PAD)[None]\n",
+            )
+        ],
+    ),
+    Fault(
+        "the encoder is run without gradient in training",
+        id="training-loss|gradients|optimizer-parameters|memory",
+        says="gradient[^.]*(encoder|source|memory)|(encoder|source|memory)[^.]*(gradient|detach|no_grad|not train|never train|not learn|untrained|frozen|fixed)|detach|no_grad",
+        multihead=[
+            (
+                "    output = logits(model, source, with_start[:, :-1])\n",
+                '    previous = with_start[:, :-1]\n    with torch.no_grad():\n        memory = model["encoder"](source, source == PAD)\n    causal = causal_mask(previous.shape[1])\n    output = model["decoder"](previous, memory, causal, previous == PAD, source == PAD)\n',
+            )
+        ],
+    ),
+    Fault(
+        "the norms' gains and biases are frozen",
+        id="gradients|norm-affine|norm-gain|norm-bias|norm|layer-norm|registered-parameters|parameter-count|optimizer-parameters",
+        says="norms?\\b[^.]*(frozen|froze|freez|gradient|train|learn|requires_grad|fixed|constant|not (changed|updated))|(frozen|froze|freez|gradient|train|learn|requires_grad|fixed|constant|never updated|not updated)[^.]*(norm|gain|γ|β)|(gain|bias)[^.]*(frozen|gradient|train|learn|requires_grad|fixed|constant|updated)",
+        multihead=[
+            (
+                "    return model\n\n\ndef causal_mask",
+                "    for module in model.modules():\n        if isinstance(module, nn.LayerNorm):\n            module.requires_grad_(False)\n    return model\n\n\ndef causal_mask",
+            )
+        ],
+    ),
+    Fault(
+        "the second moment adds whole squares",
+        id="adam",
+        says="second moment|\\bv\\b|squares?\\b|1 ?[-−–] ?(β|beta)_?[2₂]|(fifty|50|7\\.07|7) times|× ?(50|7)|\\b7\\.0\\d|\\b0?\\.14\\d?|1/50|√ ?50|adagrad|\\bsum\\b|moving average|too small",
+        multihead=[
+            ("torch.optim.Adam(", "WrittenAdam("),
+            (
+                "def optimizer(model):",
+                'class WrittenAdam(torch.optim.Optimizer):\n    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):\n        super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps))\n\n    @torch.no_grad()\n    def step(self, closure=None):\n        for group in self.param_groups:\n            b1, b2 = group["betas"]\n            for p in group["params"]:\n                if p.grad is None:\n                    continue\n                g, state = p.grad, self.state[p]\n                if not state:\n                    state.update(n=0, m=torch.zeros_like(p), v=torch.zeros_like(p))\n                n = state["n"] = state["n"] + 1\n                m = state["m"] = b1 * state["m"] + (1 - b1) * g\n                v = state["v"] = b2 * state["v"] + g * g\n                m_hat, v_hat = m / (1 - b1**n), v / (1 - b2**n)\n                p -= group["lr"] * m_hat / (v_hat.sqrt() + group["eps"])\n\n\ndef optimizer(model):',
+            ),
+        ],
+    ),
+    Fault(
+        "both moments are corrected with the first beta",
+        id="adam",
+        says="correct|second moment|(β|beta)_?[1₁][^.]*(both|second|v\\b|β_?[2₂])|both[^.]*(β|beta|moment)|1 ?[-−–] ?(β|beta)_?[1₁]",
+        sequence_first=[
+            ("torch.optim.Adam(", "WrittenAdam("),
+            (
+                "def optimizer(model):",
+                'class WrittenAdam(torch.optim.Optimizer):\n    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):\n        super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps))\n\n    @torch.no_grad()\n    def step(self, closure=None):\n        for group in self.param_groups:\n            b1, b2 = group["betas"]\n            for p in group["params"]:\n                if p.grad is None:\n                    continue\n                g, state = p.grad, self.state[p]\n                if not state:\n                    state.update(n=0, m=torch.zeros_like(p), v=torch.zeros_like(p))\n                n = state["n"] = state["n"] + 1\n                m = state["m"] = b1 * state["m"] + (1 - b1) * g\n                v = state["v"] = b2 * state["v"] + (1 - b2) * g * g\n                m_hat, v_hat = m / (1 - b1**n), v / (1 - b1**n)\n                p -= group["lr"] * m_hat / (v_hat.sqrt() + group["eps"])\n\n\ndef optimizer(model):',
+            ),
+        ],
+    ),
+    Fault(
+        "positions are added to the memory",
+        id="positions-again|sinusoids|attention-inputs|memory|encoder-output|stray-activation|final-norm|cross-inputs|post-norm|norm-places|positions|encoder-input",
+        says="position|sinusoid|memory|encoder'?s? output|(added|something|changed|altered|differs?)[^.]*(between|cross|encoder)|(between|cross|encoder)[^.]*(added|something|changed|altered|differs?)",
+        sequence_first=[
+            (
+                "        return x, hidden\n",
+                "        positions = torch.arange(len(source), dtype=torch.float)\n        return x + sinusoids(positions, self.width), hidden\n",
+            )
+        ],
+    ),
 ]
