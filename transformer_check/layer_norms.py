@@ -34,14 +34,16 @@ class Norm(NamedTuple):
 def is_candidate(name: str, module: nn.Module, width: int) -> bool:
     """Return whether a module has a norm's parameters, or its name."""
     parameters = list(module.parameters())
-    vectors = [p for p in parameters if p.numel() in (1, width)]
+    is_named = "norm" in type(module).__name__.lower()
+    sizes = (1, width) if is_named else (width,)
+    vectors = [p for p in parameters if p.numel() in sizes and (p.dim() > 0 or is_named)]
     if len(vectors) < len(parameters):
         return False
     if isinstance(module, (nn.Dropout, nn.Identity)):
         return False
     if parameters:
         return len(parameters) <= 2 and not list(module.children())
-    return "norm" in type(module).__name__.lower()
+    return is_named
 
 
 class CalledNorms:

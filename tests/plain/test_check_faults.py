@@ -29,6 +29,7 @@ QUICK = {
     "public training": "training's softmax is over positions",
     "subtle models": "the mask of an earlier batch is used again",
     "subtle training": "training is in evaluation mode",
+    "unseen": "mean and variance of the norm have no gradient",
 }
 """kind → a fault of it that is planted in the default tests; decoding takes seconds"""
 UNNAMED = {
