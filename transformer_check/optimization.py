@@ -121,10 +121,11 @@ def adam(subject: Subject) -> Finding:
             says="The parameter groups of Adam have different learning rates.",
         )
     names = {id(parameter): name for name, parameter in subject.model.named_parameters()}
+    sizes = look_at_sizes(optimizer, names, algorithm.rate)
     if abs(algorithm.rate / RATE - 1) > 1e-3:
-        return finding_of_rate(optimizer, algorithm.rate)
+        return sizes if sizes.failed else finding_of_rate(optimizer, algorithm.rate)
     finding = look_at_probe(optimizer)
-    return finding if finding.failed else look_at_sizes(optimizer, names, algorithm.rate)
+    return finding if finding.failed else sizes
 
 
 def finding_of_rate(optimizer: torch.optim.Optimizer, rate: float) -> Finding:

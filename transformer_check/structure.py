@@ -36,6 +36,8 @@ class Structure(NamedTuple):
     factor_of_output: float = 1.0
     is_product: bool = False
     """whether the sub-layer's output is multiplied with x"""
+    lacks_last_norm: bool = False
+    """whether the last sub-layer alone is x + Sublayer(x)"""
 
     @property
     def is_paper(self) -> bool:
@@ -50,6 +52,8 @@ class Structure(NamedTuple):
 
     def formula(self) -> str:
         """Return the structure as a formula, such as LayerNorm(x + Sublayer(x))."""
+        if self.lacks_last_norm:
+            return "x + Sublayer(x) around the feed-forward network"
         inner = "Sublayer(LayerNorm(x))" if self.normed_input else "Sublayer(x)"
         output = f"LayerNorm({inner})" if self.normed_output else inner
         x = {"x": "x", "norm": "LayerNorm(x)", "none": ""}[self.residual]
@@ -66,6 +70,8 @@ class Structure(NamedTuple):
 
     def mistake(self) -> str:
         """Return the sentence for the difference from the paper; empty for pre-norm alone."""
+        if self.lacks_last_norm:
+            return "There is no norm after the feed-forward network."
         if self.is_product:
             return "A sub-layer's output is multiplied with its input instead of added."
         if self.residual == "none":
@@ -146,6 +152,11 @@ def structure_of(layer: Layer) -> Structure | None:
             ) -> Tensor:
                 return activation(y @ first.T + bias) @ second.T
 
+            x = layer.x
+            for _ in range(layer.sublayers - 1):
+                x = norm(x)
+            if difference(x + network(x), output) < 100 * EXACT:
+                return Structure(lacks_last_norm=True)
             for structure in structures():
                 x = layer.x
                 for _ in range(layer.sublayers - 1):

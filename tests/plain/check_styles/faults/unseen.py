@@ -660,4 +660,15 @@ FAULTS = [
             )
         ],
     ),
+    Fault(
+        "no norm behind the encoder's feed-forward network",
+        id="norm-places|post-norm|norm|layer-norm|final-norm|gradients|encoder-output|residual-sums|pre-norm|parameter-count|sublayer-order",
+        says="(no|not|without|missing|left out|lacks?|never|unused|n't|lost)\\b[^.]*norm|norm[^.]*(missing|left out|lack|not|never|unused|no gradient|without|n't|lost|forgot)",
+        batch_first=[
+            (
+                "        return self.norm_2(x + self.dropout(self.ffn(x)))\n",
+                "        return x + self.dropout(self.ffn(x))\n",
+            )
+        ],
+    ),
 ]
