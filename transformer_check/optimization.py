@@ -10,6 +10,7 @@ from .findings import Finding, differs, passed, waits_for
 from .loss_gradient import spread
 from .optimizers import (
     EXPECTED,
+    OTHER_CORRECTION,
     RATE,
     algorithm_of,
     restored,
@@ -51,7 +52,7 @@ ALGORITHMS = {
     "Adam without bias correction of the second mean": (
         "Adam has no bias correction of the second mean: its first updates are too large."
     ),
-    "Adam with another bias correction": (
+    OTHER_CORRECTION: (
         "Adam's bias correction is not 1 - β^t of each mean: it changes with another factor."
     ),
     "Adam with the bias correction of the next step": (
@@ -83,6 +84,11 @@ def adam(subject: Subject) -> Finding:
     if algorithm.name == "Adam":
         of_matrices = algorithm_of(optimizer, dims=2)
         algorithm = of_matrices if of_matrices.name != "Adam" else algorithm
+    names = {id(parameter): name for name, parameter in subject.model.named_parameters()}
+    if algorithm.name == OTHER_CORRECTION:  # or the size of updates depends on the parameter
+        sizes = look_at_sizes(optimizer, names, algorithm.rate)
+        if sizes.failed:
+            return sizes
     if algorithm.name != "Adam":
         sentence = f"The optimizer is {algorithm.name}, not Adam{algorithm.detail}."
         is_own = not type(optimizer).__module__.startswith("torch.")
@@ -120,7 +126,6 @@ def adam(subject: Subject) -> Finding:
             "one learning rate for all parameters",
             says="The parameter groups of Adam have different learning rates.",
         )
-    names = {id(parameter): name for name, parameter in subject.model.named_parameters()}
     sizes = look_at_sizes(optimizer, names, algorithm.rate)
     if abs(algorithm.rate / RATE - 1) > 1e-3:
         return sizes if sizes.failed else finding_of_rate(optimizer, algorithm.rate)

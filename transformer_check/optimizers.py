@@ -49,6 +49,7 @@ RELATIVES: dict[str, Maker] = {
 }
 
 
+OTHER_CORRECTION = "Adam with another bias correction"
 CHANGED: dict[str, Callable[[Tensor], Tensor]] = {
     "Adam with gradients clipped by norm": lambda g: (
         g / g.flatten(1).norm(dim=1).view(-1, *[1] * (g.dim() - 1))
@@ -255,7 +256,7 @@ def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE, dims: int
         if factors_to(changes, updates(RELATIVES["Adam"], change)) is not None:
             alike.append(name)
     if alike[:1] == ["Adam"]:
-        return Algorithm("Adam with another bias correction")
+        return Algorithm(OTHER_CORRECTION)
     if alike:
         return Algorithm(alike[0])
     twice = measure_updates(optimizer, parameter, 2 * gradients)
