@@ -10,7 +10,6 @@ from .findings import Finding, differs, passed, waits_for
 from .loss_gradient import spread
 from .optimizers import (
     EXPECTED,
-    OTHER_CORRECTION,
     RATE,
     algorithm_of,
     restored,
@@ -52,8 +51,11 @@ ALGORITHMS = {
     "Adam without bias correction of the second mean": (
         "Adam has no bias correction of the second mean: its first updates are too large."
     ),
-    OTHER_CORRECTION: (
-        "Adam's bias correction is not 1 - β^t of each mean: it changes with another factor."
+    "Adam with the bias correction of the first mean for both": (
+        "Adam's bias correction of both means is that of the first one, 1 - β1^t."
+    ),
+    "Adam with the bias correction of the second mean for both": (
+        "Adam's bias correction of both means is that of the second one, 1 - β2^t."
     ),
     "Adam with the bias correction of the next step": (
         "Adam's bias correction is that of the next step: steps are counted from 2."
@@ -85,10 +87,6 @@ def adam(subject: Subject) -> Finding:
         of_matrices = algorithm_of(optimizer, dims=2)
         algorithm = of_matrices if of_matrices.name != "Adam" else algorithm
     names = {id(parameter): name for name, parameter in subject.model.named_parameters()}
-    if algorithm.name == OTHER_CORRECTION:  # or the size of updates depends on the parameter
-        sizes = look_at_sizes(optimizer, names, algorithm.rate)
-        if sizes.failed:
-            return sizes
     if algorithm.name != "Adam":
         sentence = f"The optimizer is {algorithm.name}, not Adam{algorithm.detail}."
         is_own = not type(optimizer).__module__.startswith("torch.")

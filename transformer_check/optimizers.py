@@ -49,7 +49,6 @@ RELATIVES: dict[str, Maker] = {
 }
 
 
-OTHER_CORRECTION = "Adam with another bias correction"
 CHANGED: dict[str, Callable[[Tensor], Tensor]] = {
     "Adam with gradients clipped by norm": lambda g: (
         g / g.flatten(1).norm(dim=1).view(-1, *[1] * (g.dim() - 1))
@@ -190,6 +189,12 @@ def wrong_correction(factors: list[float], group: dict[str, Any]) -> str:
         f"Adam with{constant}": lambda t: first(t) / second(t),
         "Adam without bias correction of the second mean": lambda t: 1 / second(t),
         "Adam without bias correction of the first mean": first,
+        "Adam with the bias correction of the first mean for both": (
+            lambda t: first(t) ** 0.5 / second(t)
+        ),
+        "Adam with the bias correction of the second mean for both": (
+            lambda t: first(t) / second(t) ** 2
+        ),
         "Adam with the bias correction of the next step": (
             lambda t: first(t) / first(t + 1) * second(t + 1) / second(t)
         ),
@@ -255,8 +260,6 @@ def algorithm_of(optimizer: torch.optim.Optimizer, rate: float = RATE, dims: int
     for name, change in CHANGED.items():
         if factors_to(changes, updates(RELATIVES["Adam"], change)) is not None:
             alike.append(name)
-    if alike[:1] == ["Adam"]:
-        return Algorithm(OTHER_CORRECTION)
     if alike:
         return Algorithm(alike[0])
     twice = measure_updates(optimizer, parameter, 2 * gradients)
