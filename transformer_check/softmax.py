@@ -215,33 +215,50 @@ def scales_of_model(subject: Subject) -> Finding:
             explains=("source-padding", "target-padding", "batch-independence"),
         )
     farthest = max(wrong, key=lambda scale: abs(scale.factor / expected - 1)).factor
-    power = power_of_width(subject)
-    usual = {
-        "The scores are divided by √d_model instead of √d_k.": c.d_model**-0.5,
-        "The scores are not divided by √d_k.": 1.0,
-        "The scores are divided by √d_k twice, that is by d_k.": 1 / d_k,
-        "The scores are multiplied by √d_k instead of divided.": d_k**0.5,
-        "The scores are multiplied by d_k instead of divided by √d_k.": d_k,
-        "The scores are divided by d_model instead of √d_k.": 1 / c.d_model,
-        "The scores are divided by √d_v instead of √d_k.": c.widths()[1] ** -0.5,
-        "The scores are divided by √d_k of another number of heads.": wrong[0].width ** -0.5,
-        "The scores are divided by √h, of the number of heads, instead of √d_k.": c.heads**-0.5,
-        "The scores are divided by h, the number of heads, instead of √d_k.": 1 / c.heads,
-    }
-    near = [says for says, value in usual.items() if is_close(farthest, value)]
-    if power is not None and abs(power) > 1e-3:  # another explanation that fits this size alone
-        near = [says for says in near if "d_k" in says.partition("instead")[0]]
-    times = farthest / expected
-    other = f"The scores are multiplied by {farthest:.4g}, {times:.4g} times as much as 1/√d_k."
-    if power is not None and min(abs(power + n / 2) for n in range(-2, 3)) > 1e-2:
-        other = (
-            f"The scores are multiplied by d_k^{power:.3g} = {farthest:.4g} instead of d_k^-0.5."
-        )
-    says = near[0] if near else other
+    says = name_of_factor(subject, farthest, trace.scales.index(wrong[0]))
     if where:
         says = says.replace("The scores", f"The scores of {where}")
         found = f"{found} ({where})"
     return differs(found, f"1/√{d_k} = {expected:.4f}", says=says, fix=fix)
+
+
+def name_of_factor(subject: Subject, factor: float, number: int) -> str:
+    """Return the sentence for a wrong factor of scores.
+
+    Args:
+        subject: the implementation
+        factor: from products of queries and keys to scores
+        number: of a softmax that has a wrong factor
+    """
+    c = subject.config
+    d_k = c.widths()[0]
+    power = power_of_width(subject, number)
+    usual = {  # the factor, and the power of d_k that it has at one d_model = h · d_k
+        "The scores are divided by √d_model instead of √d_k.": (c.d_model**-0.5, 0),
+        "The scores are not divided by √d_k.": (1.0, 0),
+        "The scores are divided by √d_k twice, that is by d_k.": (1 / d_k, -1),
+        "The scores are multiplied by √d_k instead of divided.": (d_k**0.5, 0.5),
+        "The scores are multiplied by d_k instead of divided by √d_k.": (d_k, 1),
+        "The scores are divided by d_model instead of √d_k.": (1 / c.d_model, 0),
+        "The scores are divided by √d_v instead of √d_k.": (c.widths()[1] ** -0.5, -0.5),
+        "The scores are divided by √d_k of another number of heads.": (
+            scales_of(subject).scales[number].width ** -0.5,
+            -0.5,
+        ),
+        "The scores are divided by √h, of the number of heads, instead of √d_k.": (
+            c.heads**-0.5,
+            0.5,
+        ),
+        "The scores are divided by h, the number of heads, instead of √d_k.": (1 / c.heads, 1),
+    }
+    near = [says for says, (value, _) in usual.items() if is_close(factor, value)]
+    if power is not None:  # another explanation may fit this size alone
+        near = [says for says in near if abs(power - usual[says][1]) < 1e-2]
+    times = factor * d_k**0.5
+    other = f"The scores are multiplied by {factor:.4g}, {times:.4g} times as much as 1/√d_k."
+    if power is not None and min(abs(power + n / 2) for n in range(-2, 3)) > 1e-2:
+        other = f"The scores are multiplied by d_k^{power:.3g} = {factor:.4g} instead of d_k^-0.5."
+    return near[0] if near else other
 
 
 def is_close(factor: float, expected: float) -> bool:
@@ -262,13 +279,14 @@ def name_of_length(scales: list[Scale]) -> str:
     return ""
 
 
-def power_of_width(subject: Subject) -> float | None:
-    """Return the power of d_k that the scores' factor is proportional to, at one d_model.
+def power_of_width(subject: Subject, number: int) -> float | None:
+    """Return the power of d_k that the factor of a softmax's scores is proportional to.
 
-    Two models with other numbers of heads are compared; None if no second one shows its scores.
+    Two models with one d_model and other numbers of heads are compared; the result is None if the
+    second one shows no scores.
     """
     c = subject.config
-    first = scales_of(subject).scales[0]
+    first = scales_of(subject).scales[number]
     heads = c.heads // 2 if c.heads % 2 == 0 else 1
     try:
         model = subject.build(heads=heads)
@@ -276,8 +294,8 @@ def power_of_width(subject: Subject) -> float | None:
             subject.logits(subject.source[:1], subject.target[:1], model)
     except AdapterError:
         return None
-    if not trace.scales or trace.scales[0].width == first.width:
+    if number >= len(trace.scales) or trace.scales[number].width == first.width:
         return None
-    second = trace.scales[0]
+    second = trace.scales[number]
     ratio = abs(second.factor / first.factor)
     return math.log(ratio) / math.log(second.width / first.width)

@@ -128,7 +128,7 @@ MASKS = [
 ATTENTION = [
     Fault(
         "weights are scaled in place of scores",
-        id="attention-scale|softmax-dimension",
+        id="attention-scale|softmax-dimension|stray-activation",
         says="after the softmax|not (divided|scaled)|sum to",
         batch_first=[
             (A_SCORES, f"scores = {A_PRODUCT}"),
