@@ -82,7 +82,8 @@ def equal_matrices(subject: Subject) -> list[list[str]]:
     names: dict[bytes, list[str]] = {}
     for name, parameter in subject.model.named_parameters():
         matrix = parameter.detach()
-        if subject.is_matrix(matrix) and float(matrix.std()) > 1e-6:
+        is_of_layer = subject.config.vocabulary not in matrix.shape
+        if is_of_layer and subject.is_matrix(matrix) and float(matrix.std()) > 1e-6:
             numbers = hashlib.sha256(matrix.contiguous().numpy()).digest()
             names.setdefault(numbers, []).append(name)
     groups = [own for own in names.values() if len(own) > 1]
