@@ -258,7 +258,7 @@ def length_penalty(subject: Subject) -> Finding:
     verdict = verdict_of(subject)
     if verdict.check_id != "length-penalty":
         return waits_for(verdict.check_id) if verdict.check_id else passed()
-    names = {tuple(model.short): "short", tuple(model.long): "long"}
+    names = {tuple(model.short): "the short", tuple(model.long): "the long"}
     seen = [names.get(tuple(row), "another") for row in model.translations[:2]]
     if seen == ["long", "short"]:  # experiments show it
         return differs(
@@ -268,7 +268,7 @@ def length_penalty(subject: Subject) -> Finding:
             fix=FIX_PENALTY,
         )
     return differs(
-        " and ".join(f"the {name} translation" for name in seen),
+        " and ".join(f"{name} translation" for name in seen),
         "the long translation of one source, the short one of another",
         says=f"Beam search {verdict.says}.",
         fix=FIX_PENALTY,
