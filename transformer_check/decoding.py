@@ -361,7 +361,7 @@ def missing_mask(events: list[Event], size: int, vocabulary: int) -> str:
     Args:
         events: the softmaxes of a search for one source that ends in padding
         size: the length of the source
-        vocabulary: V; a softmax over so many is that of the output
+        vocabulary: V, the size of the output's softmax
     """
     is_first_step = True  # of a decoder that keeps keys and gets one token in each step
     is_first = True

@@ -5,6 +5,7 @@ Shape letters: B batch, S source, T target, V vocabulary, D d_model.
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -174,9 +175,8 @@ def own_parameters(subject: Subject) -> Finding:
 # ---- Parameters that are not registered ----------------------------------------------------------
 
 
-def parameters_in_graph(result: Tensor) -> list[Tensor]:
-    """Return the leaf tensors with a gradient from which a result is computed."""
-    leaves = []
+def edges_of_graph(result: Tensor) -> Iterator[tuple[Any, Any]]:
+    """Yield the edges of a result's graph: an operation, and an operation or leaf that it reads."""
     seen = set()
     nodes: list[Any] = [result.grad_fn]
     while nodes:
@@ -184,10 +184,15 @@ def parameters_in_graph(result: Tensor) -> list[Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.append(node.variable)
-        nodes += [parent for parent, _ in node.next_functions]
-    return leaves
+        for parent, _ in node.next_functions:
+            yield node, parent
+            nodes.append(parent)
+
+
+def parameters_in_graph(result: Tensor) -> list[Tensor]:
+    """Return the leaf tensors with a gradient from which a result is computed."""
+    parents = dict.fromkeys(parent for _, parent in edges_of_graph(result))
+    return [parent.variable for parent in parents if hasattr(parent, "variable")]
 
 
 PARTS = ("Select", "Slice", "Split", "Chunk", "Unbind", "Index")
@@ -199,18 +204,10 @@ def matrices_used_again(subject: Subject) -> list[str]:
     logits = subject.logits(subject.source[:1], subject.target[:1])
     names = {id(p): name for name, p in subject.model.named_parameters() if subject.is_matrix(p)}
     uses: Counter[str] = Counter()
-    nodes = [logits.grad_fn]
-    seen = set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for parent, _ in node.next_functions:
-            name = names.get(id(getattr(parent, "variable", None)), "")
-            if name and not type(node).__name__.startswith(PARTS):
-                uses[name] += 1
-            nodes.append(parent)
+    for node, parent in edges_of_graph(logits):
+        name = names.get(id(getattr(parent, "variable", None)), "")
+        if name and not type(node).__name__.startswith(PARTS):
+            uses[name] += 1
     shapes = {name: p.shape for name, p in subject.model.named_parameters()}
     own = [name for name in uses if subject.config.vocabulary not in shapes[name]]
     return [name for name in own if 1 < uses[name] < 4]
